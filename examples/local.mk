@@ -1,0 +1,8 @@
+# The examples see the public headers and the public library only.
+examples_libs = libdmuon.la $(BLAS_LIBS) $(MPI_LIBS) -lm
+noinst_PROGRAMS += examples/ex01_hello examples/train_gpt
+examples_ex01_hello_SOURCES = examples/ex01_hello.c
+examples_ex01_hello_LDADD = $(examples_libs)
+examples_train_gpt_SOURCES = examples/train_gpt.c examples/gpt.c examples/gpt.h examples/text.c \
+  examples/text.h examples/report.c examples/report.h
+examples_train_gpt_LDADD = $(examples_libs)

@@ -1,0 +1,1 @@
+libdmuon_core_la_SOURCES += src/clip/clip.c src/clip/clip.h

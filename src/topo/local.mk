@@ -1,0 +1,1 @@
+# src/topo: nothing to build yet.

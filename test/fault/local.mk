@@ -1,0 +1,7 @@
+# test/fault: nothing to build yet.
+
+# Ranks that do not say the same of a model.
+check_PROGRAMS += test/fault/model_disagree.np4
+TESTS += test/fault/model_disagree.np4
+CORE_TESTS += test/fault/model_disagree.np4
+test_fault_model_disagree_np4_SOURCES = test/fault/model_disagree.c

@@ -1,0 +1,1 @@
+# test/schedule: nothing to build yet.

@@ -1,0 +1,52 @@
+# test/unit: nothing to build yet.
+
+# src/base
+base_unit_tests = \
+  test/unit/base_dtype.t \
+  test/unit/base_error.t \
+  test/unit/base_glob.t \
+  test/unit/base_memory.t \
+  test/unit/base_options.t \
+  test/unit/base_random.t \
+  test/unit/base_sort.t \
+  test/unit/base_text.t
+check_PROGRAMS += $(base_unit_tests)
+TESTS += $(base_unit_tests)
+CORE_TESTS += $(base_unit_tests)
+VALGRIND_TESTS += test/unit/base_memory.t test/unit/base_options.t test/unit/base_text.t
+test_unit_base_dtype_t_SOURCES = test/unit/base_dtype.c
+test_unit_base_error_t_SOURCES = test/unit/base_error.c
+test_unit_base_glob_t_SOURCES = test/unit/base_glob.c
+test_unit_base_memory_t_SOURCES = test/unit/base_memory.c
+test_unit_base_options_t_SOURCES = test/unit/base_options.c
+test_unit_base_random_t_SOURCES = test/unit/base_random.c
+test_unit_base_sort_t_SOURCES = test/unit/base_sort.c
+test_unit_base_text_t_SOURCES = test/unit/base_text.c
+
+# src/engine, src/optim, src/update, src/clip
+step_unit_tests = test/unit/engine_schedule.t test/unit/optim_ballot.t test/unit/update_rule.t
+check_PROGRAMS += $(step_unit_tests)
+TESTS += $(step_unit_tests)
+CORE_TESTS += $(step_unit_tests)
+test_unit_engine_schedule_t_SOURCES = test/unit/engine_schedule.c
+test_unit_optim_ballot_t_SOURCES = test/unit/optim_ballot.c
+test_unit_update_rule_t_SOURCES = test/unit/update_rule.c
+
+# src/model
+model_unit_tests = \
+  test/unit/model_matrix.t \
+  test/unit/model_merge.t \
+  test/unit/model_names.t \
+  test/unit/model_plan.t \
+  test/unit/model_rules.t
+check_PROGRAMS += $(model_unit_tests)
+TESTS += $(model_unit_tests)
+CORE_TESTS += $(model_unit_tests)
+VALGRIND_TESTS += test/unit/model_merge.t test/unit/model_plan.t
+test_unit_model_matrix_t_SOURCES = test/unit/model_matrix.c
+test_unit_model_merge_t_SOURCES = test/unit/model_merge.c
+test_unit_model_names_t_SOURCES = test/unit/model_names.c
+test_unit_model_plan_t_SOURCES = test/unit/model_plan.c
+test_unit_model_rules_t_SOURCES = test/unit/model_rules.c
+EXTRA_DIST += test/data/shapes/fno2d.txt test/data/shapes/gpt2-124m.txt \
+  test/data/shapes/minilm-l6.txt test/data/shapes/mixtral-8x7b.txt test/data/shapes/vit-l16.txt

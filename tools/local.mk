@@ -1,0 +1,1 @@
+# tools: nothing to build yet.
