@@ -1,0 +1,145 @@
+/* The mesh: replicate x shard x tp ranks, their communicators, device and options.
+ *
+ * A mesh is made over a communicator of the program, set up once, and used by models. Sizes may be
+ * left to the library: shard is the ranks of a node (their greatest common divisor when nodes
+ * differ), replicate the rest, tp one. Ranks are renumbered so that tp and shard groups stay inside
+ * nodes whatever placement the launcher used; View shows how. Which part of the batch a rank reads
+ * is asked with DMuonMeshGetDataRank. Every live mesh has communicators of its own.
+ *
+ * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
+ * in order), timeout (300), device (host, host:deferred,seed=N), reduce_fanin (32), chunk_bytes
+ * (4194304), fail_allocation (0; N: the N-th allocation from SetUp on fails, for tests). */
+#ifndef DMUON_MESH_H
+#define DMUON_MESH_H
+
+#include <dmuon/error.h>
+#include <dmuon/types.h>
+#include <mpi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What this rank sent along an axis since SetUp. Set struct_size = sizeof before the call. */
+typedef struct {
+  size_t struct_size;
+  int64_t operations;
+  int64_t bytes_sent; /* payload: received in unshard and publish, sent in reduce */
+  double seconds_waited;
+} DMuonCommInfo;
+
+/* level: 1 once a run, 2 once a set-up, 3 each step. */
+typedef void (*DMuonLogFunction)(void *ctx, int level, const char *line);
+
+/* Makes a mesh over comm, which is duplicated (once; a cache on comm keeps duplicates for the next
+ * mesh) and may be freed at once. No traffic is ever shared between two meshes.
+ * Collective over comm, blocks (at most 300 s). *mesh: yours to destroy. DMUON_ERR_STATE before
+ * MPI_Init and after MPI_Finalize, DMUON_ERR_THREAD, DMUON_ERR_ARGUMENT for MPI_COMM_NULL and
+ * intercommunicators: on this rank, nothing was sent. DMUON_ERR_MEMORY, DMUON_ERR_COMM. */
+DMUON_API DMuonErrorCode DMuonMeshCreate(MPI_Comm comm, DMuonMesh *mesh);
+
+/* The same from a Fortran handle: an integer of `use mpi`, or comm%MPI_VAL of `use mpi_f08`. */
+DMUON_API DMuonErrorCode DMuonMeshCreateFortran(MPI_Fint comm, DMuonMesh *mesh);
+
+/* A mesh without ranks, communicators or MPI: models and partitions work on it, for any size.
+ * Sizes at least 1. Not collective; does not block. DMUON_ERR_ARGUMENT, DMUON_ERR_MEMORY. */
+DMUON_API DMuonErrorCode DMuonMeshCreatePlan(int replicate, int shard, int tp, DMuonMesh *mesh);
+
+/* A name (copied) for messages and for options that concern this mesh alone ("NAME.timeout");
+ * default "mesh". Local; before SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshSetName(DMuonMesh mesh, const char *name);
+
+/* Ranks an axis, at least 1, or DMUON_DECIDE where the machine shall say. Whether they fit is found
+ * at SetUp (DMUON_ERR_SETUP: "replicate 3 x shard 2 x tp 1 = 6 ranks, the communicator has 8").
+ * Local; before SetUp. Options replicate, shard, tp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int shard, int tp);
+
+/* This rank's place, for programs with axes of their own: then every rank must give one, and
+ * together they must form a full grid (else DMUON_ERR_SETUP at SetUp, naming ranks). Sizes left to
+ * be decided follow from them.
+ * Local, own values; before SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int shard, int tp);
+
+/* Which device does the arithmetic; ordinal: which one of several, DMUON_DECIDE: the current one
+ * (of no meaning for the host).
+ * Local, own ordinal; before SetUp. Option device. DMUON_ERR_UNSUPPORTED for a backend that is not
+ * compiled in; DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
+
+/* A function that gets the library's log lines; NULL: silent, the default. ctx is used until the
+ * last object on the mesh is destroyed. Not collective; live. */
+DMUON_API DMuonErrorCode DMuonMeshSetLogger(DMuonMesh mesh, DMuonLogFunction log, void *ctx);
+
+/* The longest wait for another rank in seconds; 0: for ever; default 300. A longer one ends with
+ * DMUON_ERR_TIMEOUT, naming the silent ranks, and the mesh is broken.
+ * Local; live. Option timeout. DMUON_ERR_ARGUMENT. */
+DMUON_API DMuonErrorCode DMuonMeshSetTimeout(DMuonMesh mesh, double seconds);
+
+/* Reads options for all objects on the mesh: the files named by -dmuon_options_file and
+ * DMUON_OPTIONS_FILE, the environment (DMUON_X), the command line (-dmuon_X [value]); later sources
+ * win. What is understood as ours is taken out of argv. argc and argv may be NULL.
+ * Local; before SetUp. DMUON_ERR_FILE, DMUON_ERR_FORMAT, DMUON_ERR_ARGUMENT; nothing is recorded
+ * then. Ranks that read different options are told at SetUp. */
+DMUON_API DMuonErrorCode DMuonMeshSetFromOptions(DMuonMesh mesh, int *argc, char **argv);
+
+/* One option as if on the command line: ("prefetch_depth", "2"), or ("disc.lr", "1e-3") for the
+ * object named disc. value NULL: a bare flag. Strings are copied.
+ * Local; before SetUp of the object that it concerns (DMUON_ERR_STATE for the mesh's own after).
+ * Whether anybody knows the name is told by ViewOptions. DMUON_ERR_ARGUMENT. */
+DMUON_API DMuonErrorCode DMuonMeshSetOption(DMuonMesh mesh, const char *name, const char *value);
+
+/* The value in force of an option, or what was said of it before SetUp, as text of the library's,
+ * good until the mesh's next change; source: default, program, file, environment, command line,
+ * live. Outputs may be NULL. Not collective. DMUON_ERR_NOT_FOUND names the nearest. */
+DMUON_API DMuonErrorCode DMuonMeshGetOption(DMuonMesh mesh, const char *name, const char **value,
+                                            const char **source);
+
+/* Carries the wishes out: agrees the options over all ranks, finds the nodes, places the ranks,
+ * makes device and communicators. Optional: SetUp of later objects does it. A second call does
+ * nothing.
+ * Collective, blocks; not collective on a plan mesh. DMUON_ERR_DISAGREE names the option and the
+ * rank that differ; DMUON_ERR_SETUP, DMUON_ERR_MEMORY: the same on every rank, the mesh is as before.
+ * From 200: the mesh is broken. */
+DMUON_API DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh);
+
+/* The sizes of the axes. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshGetSizes(DMuonMesh mesh, int *replicate, int *shard, int *tp);
+
+/* This rank's coordinates; zeros on a plan mesh. Outputs may be NULL. Not collective; after SetUp.
+ * DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshGetCoords(DMuonMesh mesh, int *replicate, int *shard, int *tp);
+
+/* Which part of the batch this rank reads: rank in [0, size); size = replicate * shard, and ranks of
+ * one tp group get the same. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshGetDataRank(DMuonMesh mesh, int *rank, int *size);
+
+/* What this rank communicated along axis (DMUON_AXIS_ALL: all of them together). Not collective;
+ * after SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshGetCommInfo(DMuonMesh mesh, DMuonAxis axis, DMuonCommInfo *info);
+
+/* Lets communication under way advance, of all meshes of the process; a few microseconds. To be
+ * called now and then in long computations. Not collective; does not block. An error from 200 when
+ * something under way failed. */
+DMUON_API DMuonErrorCode DMuonMeshProgress(DMuonMesh mesh);
+
+/* Text for people: sizes and why, machine, which axes cross nodes, who sits where, device. Written
+ * once, to the file path (replaced) or to standard output when path is NULL.
+ * Collective, blocks; at any time (on a broken mesh nobody waits). DMUON_ERR_FILE on every rank. */
+DMUON_API DMuonErrorCode DMuonMeshView(DMuonMesh mesh, const char *path);
+
+/* Every option in force with value, source and help, then what was said and used by nobody, with the
+ * nearest known name. As View. */
+DMUON_API DMuonErrorCode DMuonMeshViewOptions(DMuonMesh mesh, const char *path);
+
+/* This rank's facts as JSON in *json, to be freed with DMuonFree: sizes, coordinates, nodes, counters
+ * by axis, memory. Not collective; after SetUp. DMUON_ERR_STATE, DMUON_ERR_MEMORY. */
+DMUON_API DMuonErrorCode DMuonMeshSummary(DMuonMesh mesh, char **json);
+
+/* Gives the handle up and sets it to NULL; models on the mesh keep it. Never fails; *mesh NULL, not
+ * set up, broken, or after MPI_Finalize: fine. Collective when it is the last holder. */
+DMUON_API DMuonErrorCode DMuonMeshDestroy(DMuonMesh *mesh);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

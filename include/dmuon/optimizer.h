@@ -1,0 +1,187 @@
+/* The optimizer: the update rules, and the runtime that averages gradients onto owners, lets the
+ * owner update, and publishes the new values.
+ *
+ *   DMuonOptimizerCreate(model, &opt);
+ *   DMuonOptimizerSetUp(opt);
+ *   for (...) { forward; backward; DMuonOptimizerStep(opt); }
+ *   DMuonOptimizerDestroy(&opt);
+ *
+ * Gradients are averaged over the parameter's divisor: by default they are means over each rank's
+ * samples and the divisor is the number of data ranks of the parameter's losses mesh; after
+ * SetSampleCount they are sums, and the divisor is the total number of samples over those ranks and
+ * over micro-batches. Micro-batches given to Accumulate add up; without sample counts their number
+ * does not enter the divisor, so scale the losses. */
+#ifndef DMUON_OPTIMIZER_H
+#define DMUON_OPTIMIZER_H
+
+#include <dmuon/error.h>
+#include <dmuon/types.h>
+#include <dmuon/model.h>
+#include <dmuon/newton_schulz.h>
+#include <dmuon/partition.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What one Step did: the same on all ranks, but for the seconds. Set struct_size before the call.
+ */
+typedef struct {
+  size_t struct_size;
+  int64_t step;               /* updates made so far, this one included */
+  int skipped;                /* 1: a gradient was not finite; nothing changed on any rank */
+  const char *nonfinite_name; /* the first such parameter in registered order, or NULL; library's */
+  int nonfinite_rank;         /* the lowest rank of the model's mesh where it was so, or -1 */
+  double grad_norm, muon_norm, adamw_norm; /* of the averaged gradient, before clipping: over
+                                              everything, and by route; NaN without clipping */
+  double clip_factor;                      /* of all gradients; by route: the smaller of the two */
+  double samples;              /* total of the sample counts over the model's mesh; 0 without */
+  int64_t newton_schulz_calls; /* matrices orthogonalised, over all ranks together */
+  double seconds_reduce;       /* this rank's: packing, and waiting for averages */
+  double seconds_update;       /* owner's step, Newton-Schulz included */
+  double seconds_publish;      /* waiting for new values, and storing them */
+  double seconds_newton_schulz;
+} DMuonStepInfo;
+
+/* Makes an optimizer of the model's parameters. Local; does not block. model: kept (counted); may
+ * be destroyed by you at once. *opt: yours, for DMuonOptimizerDestroy. A partition and
+ * Newton-Schulz of its own are made at SetUp unless set before. */
+DMUON_API DMuonErrorCode DMuonOptimizerCreate(DMuonModel model, DMuonOptimizer *opt);
+
+/* Names it, for options ("-dmuon_disc.lr" for the optimizer "disc") and messages; default "opt".
+ * Local, before SetUp. name: copied. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetName(DMuonOptimizer opt, const char *name);
+
+/* Uses this partition, which must be of the same model. Local, before SetUp. part: kept. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetPartition(DMuonOptimizer opt, DMuonPartition part);
+
+/* Sets a published recipe whole: "dmuon" (default), "jordan", "moonlight", "dion", "emerging": all
+ * that SetMuon, SetAdamW and SetScale set, momentum form, Nesterov, decay and missing-gradient
+ * rule, and the Newton-Schulz coefficients (not its arithmetic). Single settings after it override
+ * it. Local, before SetUp. Options: rule, momentum_form, nesterov, decay, missing_gradient. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetRule(DMuonOptimizer opt, const char *name);
+
+/* Learning rate (default 0.02), momentum in [0,1] (0.95), weight decay (0) of the Muon route.
+ * Local, before SetUp. Options: lr, momentum, weight_decay. Update: with G the averaged gradient,
+ * B = mu B + G, U = G + mu B (Nesterov), W = (1 - lr wd) W - lr scale NewtonSchulz(U). */
+DMUON_API DMuonErrorCode DMuonOptimizerSetMuon(DMuonOptimizer opt, double lr, double momentum,
+                                               double weight_decay);
+
+/* Learning rate (default 1e-3), betas in [0,1] (0.9, 0.999), eps (1e-8) and decoupled weight decay
+ * (0.01) of the AdamW route. Local, before SetUp. Options: adamw_lr, adamw_beta1, adamw_beta2,
+ * adamw_eps, adamw_weight_decay. eps is added to the bias-corrected root. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetAdamW(DMuonOptimizer opt, double lr, double beta1,
+                                                double beta2, double eps, double weight_decay);
+
+/* The factor of the orthogonal update by output and input side (see DMuonScale), times factor.
+ * Default moonlight, 1. Local, before SetUp. Options: scale, scale_factor. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetScale(DMuonOptimizer opt, DMuonScale rule, double factor);
+
+/* Uses this Newton-Schulz; several optimizers may share one. Local, before SetUp. ns: kept; set up
+ * by the optimizer's SetUp if it is not. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetNewtonSchulz(DMuonOptimizer opt, DMuonNewtonSchulz ns);
+
+/* Clips the averaged gradient to max_norm >= 0, before momentum: the factor is min(1, max_norm /
+ * (norm + 1e-6)). The norm is over all ranks and meshes, each parameter once, summed in registered
+ * order. Local, live; must be the same on all ranks at the next Step. Options: clip, clip_norm. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double max_norm);
+
+/* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait.
+ * Default 0. Local, before SetUp. Option: replicate_async. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetAsync(DMuonOptimizer opt, int async);
+
+/* Whose arrays all ranks start from: data rank root of each parameter's mesh (default 0), or
+ * DMUON_ALL: they are equal already, and nothing is sent. Local, before SetUp. Option:
+ * initial_root. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetInitialRoot(DMuonOptimizer opt, int root);
+
+/* Sets up mesh, model and partition too; compares settings and plan over all ranks; allocates all
+ * that Step needs; gives all ranks the initial root's arrays. Collective over the model's mesh;
+ * blocks. Twice is fine. Errors are the same on every rank and change nothing: DISAGREE (a setting
+ * differs, named), SETUP (no weights, a tp axis, a pattern without match), MEMORY. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt);
+
+/* Multiplies every learning rate by factor >= 0: a schedule in one call. Local, live; must be the
+ * same on all ranks at the next Step (DISAGREE there, nothing changed). */
+DMUON_API DMuonErrorCode DMuonOptimizerSetLearningRateFactor(DMuonOptimizer opt, double factor);
+
+/* Sets one hyper-parameter of all parameters that the pattern matches (a parameter group is a
+ * pattern). Local, live; must agree over each parameter's mesh at the next Step (DISAGREE there,
+ * nothing changed). NOT_FOUND, after SetUp, when the pattern matches no name on any rank. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetHyper(DMuonOptimizer opt, const char *pattern,
+                                                DMuonHyper which, double value);
+
+/* The value in force for parameter id, the learning rate with its factor. Not collective; after
+ * SetUp. */
+DMUON_API DMuonErrorCode DMuonOptimizerGetHyper(DMuonOptimizer opt, int id, DMuonHyper which,
+                                                double *value);
+
+/* Says that this rank's gradients are sums over so many samples (0 is allowed), from now on until
+ * changed. Not collective, live; own value on each rank, but all ranks must say it or none
+ * (DISAGREE at Step). A total of zero leaves the sums as they are. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetSampleCount(DMuonOptimizer opt, double samples);
+
+/* Your arrays of parameter id have moved, or exist only now. Not collective, live; waits for a step
+ * under way. Borrowed until Destroy. weights: not NULL after SetUp, same values as before (else
+ * call SyncArrays). gradients: read only; NULL on every rank: the missing_gradient rule (skip: no
+ * update, no decay; zero: a gradient of zeros); NULL on some ranks: counts as zero there. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, void *weights,
+                                                 const void *gradients);
+
+/* You changed your weights (loaded a file, swapped an average): data rank root's become everyone's,
+ * the owners' masters follow; DMUON_ALL: they are equal already. Momentum and moments stay.
+ * Collective over the model's mesh; blocks. */
+DMUON_API DMuonErrorCode DMuonOptimizerSyncArrays(DMuonOptimizer opt, int root);
+
+/* Copies a parameter's state, whole, to root (a data rank of its mesh), or to all with DMUON_ALL:
+ * "momentum" (Muon), "exp_avg", "exp_avg_sq" (AdamW) in the state dtype, "master" in the master
+ * dtype, "step" as one int64_t. Collective over the parameter's mesh; blocks. data: room for the
+ * tensor where it is wanted; ignored elsewhere. NOT_FOUND names what there is. */
+DMUON_API DMuonErrorCode DMuonOptimizerGetState(DMuonOptimizer opt, int id, const char *name,
+                                                void *data, int root);
+
+/* Adds this rank's gradients (and sample count) to accumulators in at least fp32; on return they
+ * may be overwritten. k micro-batches: k - 1 Accumulate, then Step, which adds the last. The sum is
+ * rounded once to the gradient's dtype when it travels. Not collective; the first call allocates.
+ */
+DMUON_API DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt);
+
+/* Forgets what was accumulated since the last Step; your arrays are not touched. Local. */
+DMUON_API DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt);
+
+/* Averages the gradients onto their owners, clips, updates, and gives all ranks the new values.
+ * Collective over the model's mesh, like MPI_Allreduce: with several optimizers the same order on
+ * all ranks. Blocks, at most for the mesh's timeout at a time. Gradients are only read, and free on
+ * return. A gradient that is not finite anywhere skips the step on every rank: nothing changes, and
+ * it is still DMUON_SUCCESS (see GetStepInfo). DISAGREE: live values differ, named; nothing
+ * changed. */
+DMUON_API DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt);
+
+/* Returns when all that was issued is done: your weights are current. Collective over the model's
+ * mesh; blocks. */
+DMUON_API DMuonErrorCode DMuonOptimizerWait(DMuonOptimizer opt);
+
+/* What the last Step did. Not collective. With async, the seconds are there after Wait. */
+DMUON_API DMuonErrorCode DMuonOptimizerGetStepInfo(DMuonOptimizer opt, DMuonStepInfo *info);
+
+/* Writes rule, rates, owners, memory and counters for people, once, from rank 0, to the file path
+ * or to standard output (NULL). Collective over the model's mesh. */
+DMUON_API DMuonErrorCode DMuonOptimizerView(DMuonOptimizer opt, const char *path);
+
+/* This rank's facts as JSON. Not collective; after SetUp. *json: yours, for DMuonFree. */
+DMUON_API DMuonErrorCode DMuonOptimizerSummary(DMuonOptimizer opt, char **json);
+
+/* Gives the optimizer up and sets the handle to NULL; waits for a step under way. Collective over
+ * the model's mesh. NULL and half built ones are fine. */
+DMUON_API DMuonErrorCode DMuonOptimizerDestroy(DMuonOptimizer *opt);
+
+/* A factor for SetLearningRateFactor: linear warm-up over the first `warmup` steps
+ * ((step+1)/warmup), then by kind from 1 to floor at step total - 1: constant (stays 1), linear,
+ * half a cosine, or wsd (stays 1, then linear over the last fifth). Pure; steps count from 0. */
+DMUON_API double DMuonScheduleFactor(DMuonSchedule kind, int64_t step, int64_t warmup,
+                                     int64_t total, double floor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,103 @@
+/* Handles, named values and the conventions that hold for every call of libdmuon.
+ *
+ * Collectivity, said at the head of each function's comment:
+ *   collective       over the ranks of the object's mesh; may wait for them.
+ *   local            no communication; what ranks say of one parameter must agree over that
+ *                    parameter's mesh (own handles, names and values elsewhere); checked at the
+ *                    next SetUp or Step.
+ *   not collective   never waits, any rank may call it alone.
+ * Setters before SetUp are the program's wishes: options (file, environment, command line)
+ * override them. After SetUp only the calls marked "live" are legal, and they win over everything.
+ * A call in the wrong state changes nothing and says so.
+ * Objects are counted: a model keeps its mesh, an optimizer its model; destroy handles in any
+ * order, as early as you like; the last release of a mesh is collective, whichever call does it.
+ * SetUp of a later object sets up the earlier ones. Names, dims, tables and strings passed in are
+ * copied. Outputs are set only on success; NULL where you do not want one.
+ * A "pattern" is a glob on full names, '|' between alternatives ("*.bias|ln_*"); a plain name is a
+ * pattern. Later rules win. A pattern that matches no name on any rank of the mesh is an error at
+ * SetUp.
+ * dims are slowest-varying first (C order; a Fortran shape reversed), contiguous. Counts are
+ * elements unless called bytes.
+ * Threads: one thread at a time in the library; another than MPI's main one needs
+ * MPI_THREAD_SERIALIZED (else DMUON_ERR_THREAD).
+ * All communication happens inside calls made by you, in the order you make them: the library has
+ * no thread of its own. */
+#ifndef DMUON_TYPES_H
+#define DMUON_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define DMUON_API __attribute__((visibility("default")))
+#else
+#define DMUON_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct DMuonMesh_ *DMuonMesh;           /* communicators, device, options, logger */
+typedef struct DMuonModel_ *DMuonModel;         /* what the parameters are */
+typedef struct DMuonPartition_ *DMuonPartition; /* who owns which; a default one is made for you */
+typedef struct DMuonOptimizer_ *DMuonOptimizer; /* the runtime and the update */
+typedef struct DMuonNewtonSchulz_ *DMuonNewtonSchulz; /* also usable alone, without MPI_Init */
+
+#define DMUON_DECIDE (-1) /* let the library choose */
+#define DMUON_ALL (-1)    /* as a root: every rank gives (the same) or gets the value */
+
+typedef enum { DMUON_FLOAT32 = 0, DMUON_FLOAT64, DMUON_BFLOAT16, DMUON_FLOAT16 } DMuonDType;
+
+typedef enum {
+  DMUON_AXIS_REPLICATE = 0,
+  DMUON_AXIS_SHARD,
+  DMUON_AXIS_TP,
+  DMUON_AXIS_ALL
+} DMuonAxis;
+
+typedef enum {
+  DMUON_ROUTE_MUON = 0,
+  DMUON_ROUTE_ADAMW,
+  DMUON_ROUTE_ADAMW_SHARDED, /* uniformly sharded AdamW: needs the sharded runtime */
+  DMUON_ROUTE_FROZEN         /* broadcast at SetUp, never updated (buffers) */
+} DMuonRoute;
+
+typedef enum { DMUON_ROWS = 0, DMUON_COLS } DMuonSide; /* which side of the matrix is the output */
+
+typedef enum {
+  DMUON_SCALE_MOONLIGHT = 0, /* 0.2 sqrt(max(out, in)) */
+  DMUON_SCALE_JORDAN,        /* sqrt(max(1, out/in)) */
+  DMUON_SCALE_SPECTRAL,      /* sqrt(max(out, in)) */
+  DMUON_SCALE_UNIT_RMS,      /* sqrt(out/in) */
+  DMUON_SCALE_NONE           /* 1 */
+} DMuonScale;
+
+typedef enum {
+  DMUON_CLIP_NONE = 0,
+  DMUON_CLIP_GLOBAL,  /* one norm over everything */
+  DMUON_CLIP_BY_ROUTE /* one each for muon and adamw */
+} DMuonClip;
+
+typedef enum {
+  DMUON_HYPER_LR = 0,
+  DMUON_HYPER_MOMENTUM,
+  DMUON_HYPER_WEIGHT_DECAY,
+  DMUON_HYPER_BETA1,
+  DMUON_HYPER_BETA2,
+  DMUON_HYPER_EPS
+} DMuonHyper;
+
+typedef enum {
+  DMUON_SCHEDULE_CONSTANT = 0,
+  DMUON_SCHEDULE_LINEAR,
+  DMUON_SCHEDULE_COSINE,
+  DMUON_SCHEDULE_WSD
+} DMuonSchedule;
+
+typedef enum { DMUON_DEVICE_HOST = 0, DMUON_DEVICE_CUDA, DMUON_DEVICE_TRACE } DMuonDevice;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
