@@ -1,0 +1,15 @@
+/* The logger of a mesh: silent unless the program gave a function. The other of the two places of
+ * the library that put out text. Levels: 1 once a run, 2 once a set-up, 3 each step. */
+#ifndef DMUON_BASE_LOG_H
+#define DMUON_BASE_LOG_H
+
+#include "base/error.h"
+
+typedef struct {
+  void (*function)(void *context, int level, const char *line);
+  void *context;
+} dmuon_logger;
+
+void dmuon_log(const dmuon_logger *logger, int level, const char *format, ...) DMUON_PRINTF(3, 4);
+
+#endif
