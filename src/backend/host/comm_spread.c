@@ -1,0 +1,78 @@
+/* Items that move data and add nothing: a chunk from its root to all ranks, in place, along a tree;
+ * and a chunk between one rank and the root. */
+#include "backend/host/comm_state.h"
+
+#include <string.h>
+
+enum { FRESH = 0, RECEIVING, SENDING };
+
+static DMuonErrorCode advance_legs(host_comm *comm, host_slot *slot) {
+  int pending = 0;
+  for (int i = 0; i < slot->leg_count; i++) {
+    if (!dmuon_transfer_is_pending(&slot->leg[i])) continue;
+    DMUON_TRY(dmuon_transfer_advance(&comm->port, &slot->leg[i]));
+    pending |= dmuon_transfer_is_pending(&slot->leg[i]);
+  }
+  slot->done = !pending;
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_host_advance_spread(host_comm *comm, host_slot *slot) {
+  const host_operation *operation = &comm->operation;
+  const host_item *item = &slot->item;
+  void *data = host_at_out(operation->out, operation->in_dtype, item->offset);
+  int64_t bytes = item->count * (int64_t)dmuon_dtype_bytes(operation->in_dtype);
+  uint32_t number = (uint32_t)item->ordinal;
+  dmuon_tree_spread plan;
+  if (slot->stage == FRESH || slot->stage == RECEIVING)
+    dmuon_tree_spread_plan(comm->base.rank, comm->base.size, item->root, &plan);
+  if (slot->stage == FRESH) {
+    slot->stage = RECEIVING;
+    if (plan.parent >= 0)
+      DMUON_TRY(dmuon_transfer_receive(&comm->port, &slot->in, data, bytes, plan.parent, number));
+  }
+  if (slot->stage == RECEIVING) {
+    if (plan.parent >= 0) {
+      DMUON_TRY(dmuon_transfer_advance(&comm->port, &slot->in));
+      if (dmuon_transfer_is_pending(&slot->in)) return DMUON_SUCCESS;
+    }
+    slot->stage = SENDING;
+    slot->leg_count = plan.count;
+    for (int i = 0; i < plan.count; i++)
+      DMUON_TRY(
+          dmuon_transfer_send(&comm->port, &slot->leg[i], data, bytes, plan.child[i], number));
+  }
+  return advance_legs(comm, slot);
+}
+
+/* Equal parts: item->segment is the rank whose part it is, item->root the root of the operation. */
+DMuonErrorCode dmuon_host_advance_equal(host_comm *comm, host_slot *slot) {
+  const host_operation *operation = &comm->operation;
+  const host_item *item = &slot->item;
+  DMuonDType dtype = operation->in_dtype;
+  int rank = comm->base.rank, part = item->segment, root = item->root;
+  int from = operation->kind == HOST_GATHER ? part : root;
+  int to = operation->kind == HOST_GATHER ? root : part;
+  int64_t bytes = item->count * (int64_t)dmuon_dtype_bytes(dtype);
+  int64_t whole = (int64_t)part * operation->count + item->offset; /* in the root's array */
+  const void *in = host_at(operation->in, dtype, rank == root ? whole : item->offset);
+  void *out = host_at_out(operation->out, dtype, rank == root ? whole : item->offset);
+  if (operation->kind == HOST_GATHER) in = host_at(operation->in, dtype, item->offset);
+  if (operation->kind == HOST_SCATTER) out = host_at_out(operation->out, dtype, item->offset);
+  if (slot->stage == FRESH) {
+    slot->stage = SENDING;
+    slot->leg_count = 1;
+    slot->leg[0].state = DMUON_TRANSFER_DONE;
+    if (rank == from && rank == to) {
+      if (in != out) memmove(out, in, (size_t)bytes);
+      comm->port.moves++;
+    } else if (rank == from) {
+      DMUON_TRY(
+          dmuon_transfer_send(&comm->port, &slot->leg[0], in, bytes, to, (uint32_t)item->ordinal));
+    } else if (rank == to) {
+      DMUON_TRY(dmuon_transfer_receive(&comm->port, &slot->leg[0], out, bytes, from,
+                                       (uint32_t)item->ordinal));
+    }
+  }
+  return advance_legs(comm, slot);
+}
