@@ -1,0 +1,168 @@
+/* The messages of agreements: posting, waiting with a deadline, and payloads in pieces. It knows
+ * the binomial tree's neighbours but not what is agreed on; that is agree.c's. Waiting is MPI_Test
+ * with a yield, because with more ranks than cores a spinning wait keeps the awaited rank from
+ * running. */
+#include "comm/bootstrap_link.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/bootstrap_process.h"
+
+enum { KIND_NOTE = 0, KIND_READY, KIND_PIECE };
+
+/* Messages of neighbouring agreements must not be taken for each other; those of agreements so far
+ * apart that tags repeat are kept in order by MPI. */
+static int tag_of(const dmuon_link *link, int kind) {
+  return (int)(link->sequence % 8192) * 4 + kind;
+}
+
+double dmuon_link_now(void) {
+  return MPI_Wtime();
+}
+
+DMuonErrorCode dmuon_link_mpi(int rc, const char *call) {
+  if (rc == MPI_SUCCESS) return DMUON_SUCCESS;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(rc, text, &length);
+  DMUON_FAIL(DMUON_ERR_COMM, "%s failed: %s", call, text);
+}
+
+DMuonErrorCode dmuon_link_open(dmuon_link *link, dmuon_memory *memory, MPI_Comm comm,
+                               double timeout) {
+  memset(link, 0, sizeof *link);
+  link->comm = comm;
+  link->memory = memory;
+  link->timeout = timeout;
+  link->parent_in = link->parent_out = MPI_REQUEST_NULL;
+  link->mpi_calls += 3;
+  DMUON_TRY(
+      dmuon_link_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+  DMUON_TRY(dmuon_link_mpi(MPI_Comm_rank(comm, &link->rank), "MPI_Comm_rank"));
+  DMUON_TRY(dmuon_link_mpi(MPI_Comm_size(comm, &link->size), "MPI_Comm_size"));
+
+  link->parent = link->rank ? link->rank & (link->rank - 1) : -1;
+  for (int rank = link->rank; rank; rank &= rank - 1) link->depth++;
+  for (int64_t bit = 1; link->rank + bit < link->size && !(link->rank & bit); bit *= 2) {
+    link->child_in[link->child_count] = link->child_out[link->child_count] = MPI_REQUEST_NULL;
+    link->child[link->child_count++] = (int)(link->rank + bit);
+  }
+  link->height = link->child_count;
+  if (link->size == 1) return DMUON_SUCCESS;
+  DMUON_TRY(
+      dmuon_memory_alloc(memory, 2 * link->child_count + 2, sizeof *link->notes, &link->notes));
+  DMUON_TRY(dmuon_memory_alloc(memory, DMUON_LINK_PIECE, 1, &link->discard));
+  return dmuon_link_reserve(link, DMUON_LINK_INLINE);
+}
+
+void dmuon_link_close(dmuon_link *link) {
+  /* Broken: receives may still be posted, and MPI may write into their buffers at any time. */
+  if (!link->broken) {
+    dmuon_memory_free(link->notes);
+    dmuon_memory_free(link->discard);
+    dmuon_memory_free(link->scratch);
+  }
+  link->notes = NULL, link->discard = NULL, link->scratch = NULL;
+}
+
+DMuonErrorCode dmuon_link_reserve(dmuon_link *link, int64_t bytes) {
+  if (bytes <= link->scratch_bytes) return DMUON_SUCCESS;
+  char *scratch;
+  DMUON_TRY(dmuon_memory_alloc(link->memory, bytes, 1, &scratch));
+  dmuon_memory_free(link->scratch);
+  link->scratch = scratch;
+  link->scratch_bytes = bytes;
+  return DMUON_SUCCESS;
+}
+
+void dmuon_link_break(dmuon_link *link, DMuonErrorCode code) {
+  if (link->broken) return;
+  link->broken = code >= 200 ? code : DMUON_ERR_INTERNAL;
+  snprintf(link->message, sizeof link->message, "%s", dmuon_error_text());
+}
+
+DMuonErrorCode dmuon_link_check(const dmuon_link *link) {
+  if (!link->broken) return DMUON_SUCCESS;
+  DMUON_FAIL(link->broken, "%s", link->message);
+}
+
+DMuonErrorCode dmuon_link_post_note(dmuon_link *link, int peer, int send, dmuon_link_note *note,
+                                    MPI_Request *request) {
+  link->mpi_calls++;
+  int tag = tag_of(link, KIND_NOTE);
+  if (!send) {
+    int rc = MPI_Irecv(note, (int)sizeof *note, MPI_BYTE, peer, tag, link->comm, request);
+    return dmuon_link_mpi(rc, "MPI_Irecv");
+  }
+  size_t bytes = offsetof(dmuon_link_note, payload);
+  if (note->bytes <= DMUON_LINK_INLINE) bytes += (size_t)note->bytes;
+  int rc = MPI_Isend(note, (int)bytes, MPI_BYTE, peer, tag, link->comm, request);
+  return dmuon_link_mpi(rc, "MPI_Isend");
+}
+
+DMuonErrorCode dmuon_link_wait(dmuon_link *link, MPI_Request *request, MPI_Request *alarm,
+                               double deadline, int *done) {
+  *done = 0;
+  for (;;) {
+    int flag = 0;
+    DMUON_TRY(dmuon_link_mpi(MPI_Test(request, done, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (*done) return DMUON_SUCCESS;
+    if (alarm) {
+      DMUON_TRY(dmuon_link_mpi(MPI_Test(alarm, &flag, MPI_STATUS_IGNORE), "MPI_Test"));
+      if (flag) return DMUON_SUCCESS;
+    }
+    if (deadline > 0 && dmuon_link_now() > deadline) return DMUON_SUCCESS;
+    if (link->progress) {
+      DMUON_TRY(link->progress(link->progress_argument));
+    } else {
+      dmuon_process_progress();
+    }
+    sched_yield();
+  }
+}
+
+static double next_deadline(const dmuon_link *link) {
+  return link->timeout > 0 ? dmuon_link_now() + link->timeout : 0;
+}
+
+DMuonErrorCode dmuon_link_send_body(dmuon_link *link, int peer, const void *data, int64_t bytes,
+                                    MPI_Request *alarm, int *done) {
+  *done = 1;
+  for (int64_t at = 0; at < bytes && *done; at += DMUON_LINK_PIECE) {
+    int64_t piece = bytes - at < DMUON_LINK_PIECE ? bytes - at : DMUON_LINK_PIECE;
+    MPI_Request request;
+    link->mpi_calls += 2;
+    DMUON_TRY(dmuon_link_mpi(
+        MPI_Irecv(NULL, 0, MPI_BYTE, peer, tag_of(link, KIND_READY), link->comm, &request),
+        "MPI_Irecv"));
+    DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
+    if (!*done) break;
+    DMUON_TRY(dmuon_link_mpi(MPI_Isend((const char *)data + at, (int)piece, MPI_BYTE, peer,
+                                       tag_of(link, KIND_PIECE), link->comm, &request),
+                             "MPI_Isend"));
+    DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
+  }
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_link_receive_body(dmuon_link *link, int peer, void *data, int64_t bytes,
+                                       int *done) {
+  *done = 1;
+  for (int64_t at = 0; at < bytes && *done; at += DMUON_LINK_PIECE) {
+    int64_t piece = bytes - at < DMUON_LINK_PIECE ? bytes - at : DMUON_LINK_PIECE;
+    char *into = data ? (char *)data + at : link->discard;
+    MPI_Request request, ready;
+    link->mpi_calls += 2;
+    DMUON_TRY(dmuon_link_mpi(
+        MPI_Irecv(into, (int)piece, MPI_BYTE, peer, tag_of(link, KIND_PIECE), link->comm, &request),
+        "MPI_Irecv"));
+    DMUON_TRY(dmuon_link_mpi(
+        MPI_Isend(NULL, 0, MPI_BYTE, peer, tag_of(link, KIND_READY), link->comm, &ready),
+        "MPI_Isend"));
+    DMUON_TRY(dmuon_link_wait(link, &request, NULL, next_deadline(link), done));
+    if (*done) DMUON_TRY(dmuon_link_wait(link, &ready, NULL, next_deadline(link), done));
+  }
+  return DMUON_SUCCESS;
+}

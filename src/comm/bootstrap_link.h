@@ -1,0 +1,92 @@
+/* Messages between two ranks of one communicator that can be given up: what agreements are made of.
+ * A link belongs to one communicator that carries nothing else. Internal to src/comm.
+ *
+ * Every message is small, or is a piece of a larger one that is sent only against a receive known
+ * to be posted. When a wait is given up, requests stay with MPI, so the link's memory is left alone
+ * from then on (broken, never freed). */
+#ifndef DMUON_COMM_BOOTSTRAP_LINK_H
+#define DMUON_COMM_BOOTSTRAP_LINK_H
+
+#include "comm/agree.h"
+#include "comm/tree.h"
+
+#define DMUON_LINK_INLINE 1024
+#define DMUON_LINK_PIECE (64 * 1024)
+#define DMUON_LINK_SILENT 8 /* so many silent ranks are named */
+
+typedef enum {
+  DMUON_NOTE_DATA = 0,
+  DMUON_NOTE_FAILED, /* payload is a dmuon_link_failure */
+  DMUON_NOTE_SILENT  /* ranks did not answer: give up */
+} dmuon_note_kind;
+
+typedef struct {
+  int32_t code, rank;
+  char text[DMUON_LINK_INLINE - 8];
+} dmuon_link_failure;
+
+/* The first message of an edge of the agreement's tree. */
+typedef struct {
+  int32_t kind, silent_count;
+  int32_t silent[DMUON_LINK_SILENT];
+  int64_t bytes;                   /* of the whole payload */
+  char payload[DMUON_LINK_INLINE]; /* the payload itself when it fits */
+} dmuon_link_note;
+
+typedef struct {
+  MPI_Comm comm;
+  int rank, size;
+  dmuon_memory *memory;
+  double timeout;
+  DMuonErrorCode (*progress)(void *);
+  void *progress_argument;
+
+  uint32_t sequence; /* of the next agreement */
+  int64_t mpi_calls; /* messages and what set it up; not tests */
+
+  /* The binomial tree to rank 0: node r holds [r, r + 2^k). Children ascend. */
+  int parent, depth, height;
+  int child_count, child[DMUON_TREE_DEPTH];
+  dmuon_link_note *notes; /* in from each child, in from parent, out to parent, out to children */
+  MPI_Request child_in[DMUON_TREE_DEPTH], child_out[DMUON_TREE_DEPTH], parent_in, parent_out;
+  char *discard; /* one piece that nobody wants */
+  void *scratch; /* one incoming payload */
+  int64_t scratch_bytes;
+
+  DMuonErrorCode broken;
+  char message[1024];
+} dmuon_link;
+
+/* comm is borrowed; gets MPI_ERRORS_RETURN. A link half opened can be closed. */
+DMuonErrorCode dmuon_link_open(dmuon_link *link, dmuon_memory *memory, MPI_Comm comm,
+                               double timeout);
+void dmuon_link_close(dmuon_link *link);
+void dmuon_link_break(dmuon_link *link, DMuonErrorCode code);
+DMuonErrorCode dmuon_link_check(const dmuon_link *link);
+
+double dmuon_link_now(void);
+/* code with the text MPI has for rc, when rc is an error. */
+DMuonErrorCode dmuon_link_mpi(int rc, const char *call);
+
+/* Posts the send or the receive of one note. */
+DMuonErrorCode dmuon_link_post_note(dmuon_link *link, int peer, int send, dmuon_link_note *note,
+                                    MPI_Request *request);
+/* Until request is done, or alarm (may be NULL) is, or the deadline has passed (0: never).
+ * Progresses and yields. *done: request is. */
+DMuonErrorCode dmuon_link_wait(dmuon_link *link, MPI_Request *request, MPI_Request *alarm,
+                               double deadline, int *done);
+/* A payload larger than a note, in pieces. Each wait lasts at most the timeout; *done 0: given up.
+ * data NULL when receiving: dropped. */
+DMuonErrorCode dmuon_link_send_body(dmuon_link *link, int peer, const void *data, int64_t bytes,
+                                    MPI_Request *alarm, int *done);
+DMuonErrorCode dmuon_link_receive_body(dmuon_link *link, int peer, void *data, int64_t bytes,
+                                       int *done);
+
+/* The calls of agree.h on a link (agree.c). */
+DMuonErrorCode dmuon_link_reduce(dmuon_link *link, const char *what, void *data, int64_t bytes,
+                                 dmuon_combine combine, void *context);
+DMuonErrorCode dmuon_link_agree_error(dmuon_link *link, const char *what, DMuonErrorCode code,
+                                      DMuonErrorCode local_as);
+DMuonErrorCode dmuon_link_reserve(dmuon_link *link, int64_t bytes);
+
+#endif

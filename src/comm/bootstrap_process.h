@@ -1,0 +1,21 @@
+/* The one thing of this process that all meshes share: what advances all of them. It hangs on
+ * MPI_COMM_SELF, and goes when MPI is finalised. */
+#ifndef DMUON_COMM_BOOTSTRAP_PROCESS_H
+#define DMUON_COMM_BOOTSTRAP_PROCESS_H
+
+#include "base/error.h"
+
+typedef struct {
+  void *anchor; /* whose progress is everybody's; NULL: nobody is there */
+  DMuonErrorCode (*progress)(void *anchor);
+} dmuon_process;
+
+/* The process's record, made when there is none. Needs MPI. Local. */
+DMuonErrorCode dmuon_process_get(dmuon_process **process);
+/* The same, NULL when there is none or MPI is finalised. */
+dmuon_process *dmuon_process_find(void);
+/* Advances every engine of the process; errors stay with the engine that has them. Before anybody
+ * has joined, and without MPI, it does nothing. */
+void dmuon_process_progress(void);
+
+#endif
