@@ -1,0 +1,55 @@
+/* Who sits where, as a pure function of which ranks share a node. */
+#ifndef DMUON_MESH_LAYOUT_H
+#define DMUON_MESH_LAYOUT_H
+
+#include "base/memory.h"
+
+/* What the machine looks like to a layout. */
+typedef struct {
+  int nodes, smallest, largest; /* ranks of the smallest and the largest node */
+  int divisor;                  /* greatest common divisor of the nodes' ranks */
+} dmuon_layout_machine;
+
+/* Why a size is what it is. */
+typedef enum {
+  DMUON_SIZE_GIVEN = 0,
+  DMUON_SIZE_NODE,   /* the ranks of a node */
+  DMUON_SIZE_COMMON, /* greatest common divisor of the nodes' ranks */
+  DMUON_SIZE_REST,   /* what remains */
+  DMUON_SIZE_ONE,    /* one unless given */
+  DMUON_SIZE_COORDS  /* from the coordinates that the ranks gave */
+} dmuon_size_reason;
+
+/* Groups along one axis, and how many have ranks on more than one node. */
+typedef struct {
+  int groups, crossing;
+} dmuon_layout_crossing;
+
+/* node[i] = i rounded down to a multiple of node_size: nodes of that many ranks, the last perhaps
+ * smaller. */
+void dmuon_layout_pretend_nodes(int size, int64_t node_size, int *node);
+
+/* node[i]: the lowest rank on rank i's node. */
+DMuonErrorCode dmuon_layout_survey(dmuon_memory *memory, int size, const int *node,
+                                   dmuon_layout_machine *machine);
+
+/* Sizes by DMuonAxis for `size` ranks: want[a] is a size or DMUON_DECIDE. */
+DMuonErrorCode dmuon_layout_sizes(int size, const dmuon_layout_machine *machine,
+                                  const int64_t want[3], int sizes[3],
+                                  dmuon_size_reason reasons[3]);
+
+/* rank_at[(r*G + s)*T + t]: whole shard x tp blocks inside nodes as far as there are ranks for
+ * them, then whole tp groups, then the rest, nodes by their lowest rank and ranks in order. */
+DMuonErrorCode dmuon_layout_order(dmuon_memory *memory, int size, const int *node,
+                                  const int sizes[3], int *rank_at);
+
+/* The same from coordinates that every rank gave itself: coords[i] by DMuonAxis. want as above; an
+ * axis to be decided is as long as the largest coordinate says. */
+DMuonErrorCode dmuon_layout_from_coords(int size, const int (*coords)[3], const int64_t want[3],
+                                        int sizes[3], dmuon_size_reason reasons[3], int *rank_at);
+
+/* How the groups along axis lie on the nodes. */
+dmuon_layout_crossing dmuon_layout_crossings(const int *node, const int sizes[3],
+                                             const int *rank_at, int axis);
+
+#endif

@@ -1,0 +1,78 @@
+/* The mesh as the layers above see it: sizes, coordinates, device, communicators by axis and role.
+ * Who sits where is decided in layout.c (pure); mesh.c carries it out. */
+#ifndef DMUON_MESH_MESH_H
+#define DMUON_MESH_MESH_H
+
+#include <dmuon/mesh.h>
+
+#include "base/object.h"
+#include "comm/agree.h"
+#include "comm/comm.h"
+#include "device/device.h"
+#include "mesh/layout.h"
+
+typedef struct {
+  int64_t replicate, shard, tp; /* option, or DMUON_DECIDE */
+  int64_t node_size;            /* 0: as found; N: pretend nodes of N ranks */
+  double timeout;
+  char *device;          /* "host", "host:deferred,seed=7" */
+  int64_t reduce_fanin;  /* default 32 */
+  int64_t chunk_bytes;   /* default 4 MB */
+  int64_t fail_allocation; /* 0, or the allocation that fails: for tests */
+} dmuon_mesh_settings;
+
+struct DMuonMesh_ {
+  dmuon_object object;
+  dmuon_context context;
+  dmuon_mesh_settings settings;
+  dmuon_bootstrap *bootstrap; /* NULL on a plan mesh */
+  dmuon_device *device;
+  int rank, size;            /* in the bootstrap; 0 and R*G*T on a plan mesh */
+  int sizes[3], coords[3];   /* by DMuonAxis; after SetUp */
+  int given_coords[3];       /* SetCoords, or -1 */
+  int *node;                 /* [size] lowest rank on the same node */
+  int *rank_at;              /* [size] rank at position (r*G + s)*T + t */
+  dmuon_comm *comms[3][2];   /* by axis and role; NULL where not made */
+  unsigned char program[16]; /* which settings the program set */
+  /* Facts kept for View. */
+  dmuon_layout_machine machine;
+  dmuon_size_reason reasons[3];
+  int is_split; /* the bootstrap made the communicators of these sizes and order */
+  int table_count;
+  const dmuon_option_table *tables[8]; /* of the classes of objects on this mesh */
+};
+
+extern const dmuon_option_table dmuon_mesh_option_table;
+
+/* The handle is a live mesh, MPI can be called from this thread, and the mesh is not broken. */
+DMuonErrorCode dmuon_mesh_check(DMuonMesh mesh);
+void dmuon_mesh_retain(DMuonMesh mesh);
+/* The last release is collective. NULL is fine. */
+void dmuon_mesh_release(DMuonMesh mesh);
+
+/* The communicator of axis and role; its size is 1 where the axis is. After SetUp; not on a plan
+ * mesh. */
+dmuon_comm *dmuon_mesh_comm(DMuonMesh mesh, DMuonAxis axis, dmuon_role role);
+/* Position (r*G + s)*T + t of this rank, and data rank r*G + s. */
+int dmuon_mesh_position(DMuonMesh mesh);
+int dmuon_mesh_is_plan(DMuonMesh mesh);
+
+/* A class of objects on this mesh has these options: ViewOptions knows them by name before anybody
+ * is set up. Once a class; called by Create. */
+void dmuon_mesh_add_table(DMuonMesh mesh, const dmuon_option_table *table);
+
+/* All ranks have the same text, lines "key=value"; else DMUON_ERR_DISAGREE everywhere, with the first
+ * line that differs and the rank ("options: shard is 2 on rank 0, 4 on rank 3"). code is this rank's
+ * state so far (agreed too, below 100 as DMUON_ERR_SETUP). Collective; local on a plan mesh. */
+DMuonErrorCode dmuon_mesh_agree_text(DMuonMesh mesh, const char *what, DMuonErrorCode code,
+                                     dmuon_text *text);
+/* dmuon_agree_error over the mesh; local on a plan mesh. */
+DMuonErrorCode dmuon_mesh_agree_error(DMuonMesh mesh, const char *what, DMuonErrorCode code);
+/* What a View does with its text: the rank 0 of the mesh writes it, all return the same. */
+DMuonErrorCode dmuon_mesh_write(DMuonMesh mesh, const char *what, const dmuon_text *text,
+                                const char *path);
+
+/* The mesh's device gave up, or a wait did: no later call waits. */
+void dmuon_mesh_break(DMuonMesh mesh, DMuonErrorCode code);
+
+#endif

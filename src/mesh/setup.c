@@ -1,0 +1,258 @@
+/* Carries a mesh out: options agreed, nodes found, ranks placed, device and communicators made.
+ * Whatever goes wrong on one rank comes out on all of them, and the mesh is then as it was. */
+#include <stdio.h>
+#include <string.h>
+
+#include "mesh/backends.h"
+#include "mesh/mesh.h"
+
+static const char agreeing[] = "setting up the mesh";
+
+static int may_differ(const char *name, size_t length) {
+  static const char word[] = "fail_allocation";
+  const char *dot = memchr(name, '.', length);
+  if (dot) length -= (size_t)(dot + 1 - name), name = dot + 1;
+  return length == sizeof word - 1 && memcmp(name, word, length) == 0;
+}
+
+/* The mesh's settings in force, then everything said, for later objects too. */
+static DMuonErrorCode list_options(DMuonMesh mesh, dmuon_text *text) {
+  const dmuon_option_table *table = &dmuon_mesh_option_table;
+  for (int i = 0; i < table->count; i++) {
+    const char *name = table->specs[i].name, *value = NULL;
+    char full[256];
+    if (may_differ(name, strlen(name))) continue;
+    snprintf(full, sizeof full, "%s%s%s", mesh->object.name ? mesh->object.name : "",
+             mesh->object.name ? "." : "", name);
+    DMUON_TRY(dmuon_options_get(&mesh->context.options, full, &value, NULL));
+    dmuon_text_add(text, "%s=%s\n", name, value);
+  }
+  dmuon_text said;
+  const char *line = NULL;
+  dmuon_text_init(&said, &mesh->context.memory);
+  dmuon_options_list(&mesh->context.options, &said);
+  DMuonErrorCode code = dmuon_text_finish(&said, &line);
+  while (!code && *line) {
+    const char *end = strchr(line, '\n');
+    if (!end) end = line + strlen(line);
+    const char *equals = memchr(line, '=', (size_t)(end - line));
+    if (!may_differ(line, (size_t)((equals ? equals : end) - line)))
+      dmuon_text_add(text, "%.*s\n", (int)(end - line), line);
+    line = *end ? end + 1 : end;
+  }
+  dmuon_text_free(&said);
+  return code;
+}
+
+static DMuonErrorCode apply_options(DMuonMesh mesh) {
+  DMUON_TRY(dmuon_options_apply(&mesh->context.options, &dmuon_mesh_option_table,
+                                mesh->object.name, mesh->program, &mesh->settings));
+  dmuon_memory *memory = &mesh->context.memory;
+  int64_t fail = mesh->settings.fail_allocation;
+  memory->fail_at = fail > 0 ? memory->allocations + fail : 0;
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode agree_options(DMuonMesh mesh) {
+  dmuon_text text;
+  dmuon_text_init(&text, &mesh->context.memory);
+  DMuonErrorCode code = apply_options(mesh);
+  if (!code) code = list_options(mesh, &text);
+  code = dmuon_mesh_agree_text(mesh, "options", code, &text);
+  dmuon_text_free(&text);
+  DMUON_TRY(code);
+  return DMUON_SUCCESS;
+}
+
+/* Where the ranks are and stand, before anything of it is stored in the mesh. */
+typedef struct {
+  int size, sizes[3];
+  int *node, *rank_at;
+  dmuon_layout_machine machine;
+  dmuon_size_reason reasons[3];
+} placing;
+
+/* No two ranks fill in the same place; -1 elsewhere. */
+static void largest(void *into, const void *from, int64_t bytes, void *context) {
+  (void)context;
+  int *a = into;
+  const int *b = from;
+  for (int64_t i = 0; i < bytes / (int64_t)sizeof *a; i++)
+    if (b[i] > a[i]) a[i] = b[i];
+}
+
+static DMuonErrorCode place_by_coords(DMuonMesh mesh, const int64_t want[3], placing *p) {
+  int (*coords)[3] = NULL;
+  DMuonErrorCode code =
+      dmuon_memory_alloc(&mesh->context.memory, p->size, sizeof *coords, &coords);
+  DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, code));
+  for (int i = 0; i < p->size; i++)
+    for (int a = 0; a < 3; a++) coords[i][a] = i == mesh->rank ? mesh->given_coords[a] : -1;
+  code = dmuon_agree_reduce(mesh->bootstrap, "gathering coordinates", coords,
+                            (int64_t)sizeof *coords * p->size, largest, NULL);
+  if (!code)
+    code = dmuon_layout_from_coords(p->size, (const int (*)[3])coords, want, p->sizes, p->reasons,
+                                    p->rank_at);
+  if (code < 200) dmuon_memory_free(coords);
+  DMUON_TRY(code);
+  return DMUON_SUCCESS;
+}
+
+/* Whether any rank gave coordinates. */
+static DMuonErrorCode ask_for_coords(DMuonMesh mesh, int *any) {
+  *any = mesh->given_coords[0] >= 0;
+  if (!mesh->bootstrap) return DMUON_SUCCESS;
+  return dmuon_agree_reduce(mesh->bootstrap, agreeing, any, sizeof *any, largest, NULL);
+}
+
+static DMuonErrorCode find_nodes(DMuonMesh mesh, const int64_t want[3], placing *p) {
+  if (mesh->settings.node_size > 0) {
+    dmuon_layout_pretend_nodes(p->size, mesh->settings.node_size, p->node);
+  } else if (mesh->bootstrap) {
+    DMUON_TRY(dmuon_bootstrap_nodes(mesh->bootstrap, p->node));
+  } else {
+    dmuon_layout_pretend_nodes(p->size, want[1] * want[2], p->node);
+  }
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode find_places(DMuonMesh mesh, placing *p) {
+  dmuon_memory *memory = &mesh->context.memory;
+  const int64_t want[3] = {mesh->settings.replicate, mesh->settings.shard, mesh->settings.tp};
+  int by_coords = 0;
+  p->size = mesh->size;
+  if (!mesh->bootstrap) {
+    if (want[0] < 1 || want[1] < 1 || want[2] < 1 || want[0] * want[1] > INT32_MAX / 2 / want[2])
+      DMUON_FAIL(DMUON_ERR_SETUP,
+                 "a plan mesh of %lld x %lld x %lld; each size must be at least 1, their product "
+                 "at most %d",
+                 (long long)want[0], (long long)want[1], (long long)want[2], INT32_MAX / 2);
+    p->size = (int)(want[0] * want[1] * want[2]);
+  }
+  DMuonErrorCode code = dmuon_memory_alloc(memory, p->size, sizeof *p->node, &p->node);
+  if (!code) code = dmuon_memory_alloc(memory, p->size, sizeof *p->rank_at, &p->rank_at);
+  DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, code));
+  DMUON_TRY(find_nodes(mesh, want, p));
+  DMUON_TRY(ask_for_coords(mesh, &by_coords));
+  code = dmuon_layout_survey(memory, p->size, p->node, &p->machine);
+  if (!code && !by_coords) {
+    code = dmuon_layout_sizes(p->size, &p->machine, want, p->sizes, p->reasons);
+    if (!code) code = dmuon_layout_order(memory, p->size, p->node, p->sizes, p->rank_at);
+  }
+  DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, code));
+  if (by_coords) DMUON_TRY(place_by_coords(mesh, want, p));
+  return DMUON_SUCCESS;
+}
+
+static void take_places(DMuonMesh mesh, placing *p) {
+  dmuon_memory_free(mesh->node);
+  dmuon_memory_free(mesh->rank_at);
+  mesh->node = p->node;
+  mesh->rank_at = p->rank_at;
+  p->node = p->rank_at = NULL;
+  mesh->size = p->size;
+  mesh->machine = p->machine;
+  int position = 0;
+  while (mesh->rank_at[position] != mesh->rank) position++;
+  for (int a = 0; a < 3; a++) {
+    mesh->sizes[a] = p->sizes[a];
+    mesh->reasons[a] = p->reasons[a];
+  }
+  mesh->coords[2] = position % p->sizes[2];
+  mesh->coords[1] = position / p->sizes[2] % p->sizes[1];
+  mesh->coords[0] = position / p->sizes[2] / p->sizes[1];
+}
+
+static DMuonErrorCode progress_device(void *argument) {
+  dmuon_device *device = argument;
+  return device->ops->progress(device);
+}
+
+static DMuonErrorCode make_comms(DMuonMesh mesh, dmuon_comm *comms[3][2]) {
+  const DMuonCommOps *ops = dmuon_backend_comm_ops(mesh->device);
+  DMuonErrorCode code = DMUON_SUCCESS;
+  for (int axis = 0; axis < 3; axis++)
+    for (int role = 0; role < (axis == DMUON_AXIS_TP ? 1 : 2); role++) {
+      code = ops->create(mesh->device, mesh->bootstrap, (DMuonAxis)axis, (dmuon_role)role,
+                         &comms[axis][role]);
+      /* Agreed one by one: creation is collective over the bootstrap. */
+      DMUON_TRY(dmuon_mesh_agree_error(mesh, "making communicators", code));
+      comms[axis][role]->fanin = (int)mesh->settings.reduce_fanin;
+      comms[axis][role]->chunk_bytes = mesh->settings.chunk_bytes;
+    }
+  return DMUON_SUCCESS;
+}
+
+static void drop_device(DMuonMesh mesh, dmuon_comm *comms[3][2]) {
+  for (int axis = 0; axis < 3; axis++)
+    for (int role = 0; role < 2; role++)
+      if (comms[axis][role]) comms[axis][role]->ops->free(comms[axis][role]);
+  dmuon_bootstrap_set_progress(mesh->bootstrap, NULL, NULL);
+  if (mesh->device) mesh->device->ops->destroy(mesh->device);
+  mesh->device = NULL;
+}
+
+static DMuonErrorCode make_device(DMuonMesh mesh) {
+  DMuonErrorCode code =
+      dmuon_backend_create_device(&mesh->context, mesh->settings.device, 1, &mesh->device);
+  dmuon_comm *comms[3][2] = {{NULL}};
+  code = dmuon_mesh_agree_error(mesh, agreeing, code);
+  if (!code) {
+    dmuon_backend_set_timeout(mesh->device, mesh->settings.timeout);
+    dmuon_bootstrap_set_progress(mesh->bootstrap, progress_device, mesh->device);
+    if (!mesh->is_split)
+      code = dmuon_bootstrap_split(mesh->bootstrap, mesh->sizes[0], mesh->sizes[1], mesh->sizes[2],
+                                   mesh->rank_at);
+    if (!code) mesh->is_split = 1;
+  }
+  if (!code) code = make_comms(mesh, comms);
+  if (code) {
+    drop_device(mesh, comms);
+    return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
+  }
+  memcpy(mesh->comms, comms, sizeof comms);
+  return DMUON_SUCCESS;
+}
+
+/* A second SetUp after one that failed late: the communicators made then are kept. */
+static DMuonErrorCode check_split(DMuonMesh mesh, const placing *p) {
+  if (!mesh->is_split) return DMUON_SUCCESS;
+  if (memcmp(mesh->sizes, p->sizes, sizeof p->sizes) ||
+      memcmp(mesh->rank_at, p->rank_at, (size_t)p->size * sizeof *p->rank_at))
+    DMUON_FAIL(DMUON_ERR_SETUP,
+               "an earlier SetUp already made communicators for %dx%dx%d; destroy this mesh and "
+               "create another for %dx%dx%d",
+               mesh->sizes[0], mesh->sizes[1], mesh->sizes[2], p->sizes[0], p->sizes[1],
+               p->sizes[2]);
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode set_up(DMuonMesh mesh) {
+  placing p = {0};
+  DMUON_TRY(agree_options(mesh));
+  if (mesh->bootstrap) dmuon_bootstrap_set_timeout(mesh->bootstrap, mesh->settings.timeout);
+  DMuonErrorCode code = find_places(mesh, &p);
+  if (!code) code = check_split(mesh, &p);
+  if (!code) {
+    take_places(mesh, &p);
+    if (mesh->bootstrap) code = make_device(mesh);
+  }
+  if (code < 200) { /* a message given up may still come in */
+    dmuon_memory_free(p.node);
+    dmuon_memory_free(p.rank_at);
+  }
+  DMUON_TRY(code);
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh) {
+  DMUON_TRY(dmuon_mesh_check(mesh));
+  if (mesh->object.is_set_up) return DMUON_SUCCESS;
+  DMUON_TRY(set_up(mesh));
+  mesh->object.is_set_up = 1;
+  dmuon_log(&mesh->context.logger, 1, "mesh%s%s: replicate %d x shard %d x tp %d on %d nodes, %s",
+            mesh->object.name ? " " : "", mesh->object.name ? mesh->object.name : "",
+            mesh->sizes[0], mesh->sizes[1], mesh->sizes[2], mesh->machine.nodes,
+            mesh->bootstrap ? mesh->settings.device : "plan");
+  return DMUON_SUCCESS;
+}
