@@ -1,0 +1,118 @@
+/* One step of one owned parameter: momentum, Newton-Schulz a piece, scale, decay, update. */
+#include "update/update.h"
+
+#include <string.h>
+
+static int64_t rounded_up(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+DMuonErrorCode dmuon_update_plan_make(dmuon_memory *memory, const dmuon_param *param,
+                                      const dmuon_ns_recipe *recipe, dmuon_update_plan *plan) {
+  dmuon_update_plan made = {.piece_count = dmuon_piece_count(param)};
+  int64_t largest = 0;
+  DMuonErrorCode code =
+      dmuon_memory_alloc(memory, made.piece_count, sizeof *made.plans, &made.plans);
+  for (int64_t i = 0; !code && i < made.piece_count; i++) {
+    dmuon_piece piece;
+    dmuon_piece_get(param, i, &piece);
+    code = dmuon_ns_plan_make(recipe, piece.view.rows, piece.view.cols, param->state_dtype,
+                              &made.plans[i]);
+    if (code) break;
+    made.operations += made.plans[i].operations;
+    if (made.plans[i].workspace_bytes > largest) largest = made.plans[i].workspace_bytes;
+  }
+  if (code) {
+    dmuon_update_plan_free(&made);
+    return code;
+  }
+  made.update_bytes = rounded_up(param->numel * (int64_t)dmuon_dtype_bytes(param->state_dtype));
+  made.workspace_bytes = made.update_bytes + rounded_up(largest);
+  made.operations += 4;
+  *plan = made;
+  return DMUON_SUCCESS;
+}
+
+void dmuon_update_plan_free(dmuon_update_plan *plan) {
+  dmuon_memory_free(plan->plans);
+  memset(plan, 0, sizeof *plan);
+}
+
+DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
+                                 const dmuon_update_plan *plan, const dmuon_update *update,
+                                 dmuon_param_state *state) {
+  const dmuon_param *param = update->param;
+  const dmuon_rule *rule = update->rule;
+  const double *hyper = update->hyper->value;
+  const int64_t element = (int64_t)dmuon_dtype_bytes(param->state_dtype);
+  char *direction = update->workspace; /* the momentum's direction, then its orthogonal factor */
+  char *scratch = direction + plan->update_bytes;
+
+  DMUON_TRY(device->ops->muon_momentum(
+      queue, &(dmuon_muon_momentum){
+                 .n = param->numel,
+                 .form = (dmuon_momentum_form)rule->momentum_form,
+                 .nesterov = rule->nesterov,
+                 .first = state->step == 0,
+                 .mu = hyper[DMUON_HYPER_MOMENTUM],
+                 .grad_scale = update->grad_scale,
+                 .l2 = rule->decay == DMUON_DECAY_L2 ? hyper[DMUON_HYPER_WEIGHT_DECAY] : 0,
+                 .grad = update->grad,
+                 .grad_dtype = update->grad_dtype,
+                 .momentum = state->momentum,
+                 .momentum_dtype = param->state_dtype,
+                 .weight = state->master,
+                 .weight_dtype = param->master_dtype,
+                 .update = direction}));
+
+  if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[0]));
+  for (int64_t i = 0; i < plan->piece_count; i++) {
+    dmuon_piece piece;
+    dmuon_piece_get(param, i, &piece);
+    char *matrix = direction + piece.offset * element;
+    DMUON_TRY(dmuon_ns_issue(queue, device, &plan->plans[i], &piece.view, param->state_dtype,
+                             matrix, &piece.view, param->state_dtype, matrix,
+                             dmuon_rule_scale(rule, piece.out, piece.in), scratch));
+  }
+  if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[1]));
+
+  DMUON_TRY(device->ops->muon_apply(
+      queue, &(dmuon_muon_apply){.n = param->numel,
+                                 .decay = (dmuon_decay)rule->decay,
+                                 .lr = hyper[DMUON_HYPER_LR],
+                                 .weight_decay = hyper[DMUON_HYPER_WEIGHT_DECAY],
+                                 .update = direction,
+                                 .update_dtype = param->state_dtype,
+                                 .weight = state->master,
+                                 .weight_dtype = param->master_dtype,
+                                 .value = update->value,
+                                 .value_dtype = param->dtype}));
+  state->step++;
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_update_adamw(dmuon_queue *queue, dmuon_device *device,
+                                  const dmuon_update *update, dmuon_param_state *state) {
+  const dmuon_param *param = update->param;
+  const double *hyper = update->hyper->value;
+  DMUON_TRY(
+      device->ops->adamw(queue, &(dmuon_adamw){.n = param->numel,
+                                               .step = state->step + 1,
+                                               .lr = hyper[DMUON_HYPER_LR],
+                                               .beta1 = hyper[DMUON_HYPER_BETA1],
+                                               .beta2 = hyper[DMUON_HYPER_BETA2],
+                                               .eps = hyper[DMUON_HYPER_EPS],
+                                               .weight_decay = hyper[DMUON_HYPER_WEIGHT_DECAY],
+                                               .grad_scale = update->grad_scale,
+                                               .grad = update->grad,
+                                               .grad_dtype = update->grad_dtype,
+                                               .exp_avg = state->exp_avg,
+                                               .exp_avg_sq = state->exp_avg_sq,
+                                               .state_dtype = param->state_dtype,
+                                               .weight = state->master,
+                                               .weight_dtype = param->master_dtype,
+                                               .value = update->value,
+                                               .value_dtype = param->dtype}));
+  state->step++;
+  return DMUON_SUCCESS;
+}
