@@ -1,0 +1,89 @@
+/* The optimizer object, shared by the files of this room: settings.c (options and setters),
+ * setup.c, live.c (calls between steps), step.c, state.c (reading it out), view.c. */
+#ifndef DMUON_OPTIM_OPTIMIZER_H
+#define DMUON_OPTIM_OPTIMIZER_H
+
+#include <dmuon/optimizer.h>
+
+#include "base/object.h"
+#include "engine/runtime.h"
+#include "model/model.h"
+#include "ns/ns.h"
+#include "optim/ballot.h"
+#include "partition/partition.h"
+#include "update/update.h"
+
+typedef struct {
+  int recipe; /* index into dmuon_recipe_names */
+  dmuon_rule rule;
+  int clip;
+  double clip_norm;
+  int replicate_async;
+  int64_t initial_root; /* DMUON_ALL: -1 */
+} dmuon_optimizer_settings;
+
+extern const dmuon_option_table dmuon_optimizer_options;
+
+/* One SetHyper. */
+typedef struct {
+  char *pattern;
+  DMuonHyper which;
+  double value;
+} dmuon_hyper_rule;
+
+struct DMuonOptimizer_ {
+  dmuon_object object;
+  DMuonModel model;         /* retained */
+  DMuonPartition partition; /* retained; NULL: made by SetUp */
+  DMuonNewtonSchulz ns;     /* retained; NULL: made by SetUp from the recipe */
+  dmuon_optimizer_settings settings;
+  unsigned char program[32]; /* by option: the program set it */
+  int hyper_rule_count, hyper_rule_capacity;
+  dmuon_hyper_rule *hyper_rules;
+  double factor;  /* of every learning rate */
+  double samples; /* of this rank's gradients; negative: means, not sums */
+
+  /* After SetUp. Arrays by id unless said. */
+  dmuon_runtime runtime;
+  dmuon_param_arrays *arrays;
+  dmuon_hyper *hyper;        /* without the factor */
+  dmuon_param_state *states; /* filled where this rank is the owner */
+  dmuon_update_plan *plans;
+  unsigned char *own_master; /* the master is memory of ours, not the caller's array */
+  void *workspace;
+  double *ns_stamps;          /* [2 * local_count] */
+  void **accumulators;        /* NULL until the first Accumulate */
+  unsigned char *accumulated; /* this parameter has an accumulated gradient */
+  double accumulated_samples;
+  dmuon_ballot *ballot;
+  dmuon_norm *norms;          /* by registry index */
+  DMuonRoute *routes;         /* by registry index */
+  int64_t *nonfinite;         /* by id */
+  int active_count, *active;  /* bundles that take part in this step */
+  int64_t newton_schulz_here; /* that this rank ran, since SetUp */
+  DMuonStepInfo info;
+  int pending;       /* a step may still be under way */
+  int seconds_known; /* info holds the times of the last step */
+};
+
+DMuonMesh dmuon_optimizer_mesh(DMuonOptimizer opt);
+/* A live optimizer on a mesh that works: for calls that communicate. */
+DMuonErrorCode dmuon_optimizer_check_live(DMuonOptimizer opt, const char *call);
+/* What an error of asynchronous work does: a fatal one breaks the mesh. */
+DMuonErrorCode dmuon_optimizer_settle(DMuonOptimizer opt, DMuonErrorCode code);
+/* All that was issued is done. */
+DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt);
+
+/* The recipe's rule, then the options over it, in the right order. */
+DMuonErrorCode dmuon_optimizer_apply_options(DMuonOptimizer opt);
+/* Hyper-parameters of one parameter from the rule and the SetHyper rules so far. */
+void dmuon_optimizer_resolve_hyper(DMuonOptimizer opt, const dmuon_param *param,
+                                   dmuon_hyper *hyper);
+/* Frees all that SetUp made. */
+void dmuon_optimizer_teardown(DMuonOptimizer opt);
+/* Accumulated gradients are used up or dropped. */
+DMuonErrorCode dmuon_optimizer_forget_accumulated(DMuonOptimizer opt);
+/* The owner's copy follows the caller's array again. */
+DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt);
+
+#endif

@@ -1,0 +1,297 @@
+/* Life of the optimizer: create, set up (all that Step will need), destroy.
+ *
+ * SetUp alternates local work with agreements, so that whatever goes wrong anywhere comes out as
+ * the same code on every rank, with everything as it was before. */
+#include <string.h>
+
+#include "base/glob.h"
+#include "mesh/mesh.h"
+#include "optim/optimizer.h"
+#include "optim/vote.h"
+
+DMuonMesh dmuon_optimizer_mesh(DMuonOptimizer opt) {
+  return opt->model->mesh;
+}
+
+DMuonErrorCode DMuonOptimizerCreate(DMuonModel model, DMuonOptimizer *opt) {
+  DMuonOptimizer made = NULL;
+  DMUON_TRY(dmuon_model_check(model));
+  if (!opt) DMUON_FAIL(DMUON_ERR_ARGUMENT, "opt is NULL");
+  dmuon_context *context = model->object.context;
+  DMUON_TRY(dmuon_memory_alloc(&context->memory, 1, sizeof *made, &made));
+  dmuon_object_init(&made->object, DMUON_CLASS_OPTIMIZER, context);
+  made->factor = 1;
+  made->samples = -1;
+  made->info.struct_size = sizeof made->info;
+  made->info.nonfinite_rank = -1;
+  DMuonErrorCode code = dmuon_object_set_name(&made->object, "opt");
+  if (!code)
+    code = dmuon_options_defaults(&context->memory, &dmuon_optimizer_options, &made->settings);
+  if (code) {
+    dmuon_memory_free(made->object.name);
+    dmuon_memory_free(made);
+    return code;
+  }
+  dmuon_model_retain(model);
+  made->model = model;
+  *opt = made;
+  return DMUON_SUCCESS;
+}
+
+void dmuon_optimizer_teardown(DMuonOptimizer opt) {
+  dmuon_device *device = opt->runtime.device;
+  const int count = opt->model->registry.local_count;
+  for (int i = 0; device && opt->states && i < count; i++) {
+    device->ops->free(device, opt->states[i].momentum);
+    device->ops->free(device, opt->states[i].exp_avg);
+    device->ops->free(device, opt->states[i].exp_avg_sq);
+    if (opt->own_master && opt->own_master[i]) device->ops->free(device, opt->states[i].master);
+  }
+  for (int i = 0; device && opt->accumulators && i < count; i++)
+    device->ops->free(device, opt->accumulators[i]);
+  if (device) device->ops->free(device, opt->workspace);
+  for (int i = 0; opt->plans && i < count; i++) dmuon_update_plan_free(&opt->plans[i]);
+  dmuon_runtime_destroy(&opt->runtime);
+  opt->workspace = NULL;
+  dmuon_memory_release(&opt->states);
+  dmuon_memory_release(&opt->plans);
+  dmuon_memory_release(&opt->own_master);
+  dmuon_memory_release(&opt->arrays);
+  dmuon_memory_release(&opt->hyper);
+  dmuon_memory_release(&opt->ns_stamps);
+  dmuon_memory_release(&opt->accumulators);
+  dmuon_memory_release(&opt->accumulated);
+  dmuon_memory_release(&opt->ballot);
+  dmuon_memory_release(&opt->norms);
+  dmuon_memory_release(&opt->routes);
+  dmuon_memory_release(&opt->nonfinite);
+  dmuon_memory_release(&opt->active);
+}
+
+DMuonErrorCode DMuonOptimizerDestroy(DMuonOptimizer *handle) {
+  if (!handle || !*handle) return DMUON_SUCCESS;
+  DMuonOptimizer opt = *handle;
+  DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
+  /* Buffers may still be in use by a step under way; a mesh that broke holds none any more. */
+  if (opt->pending) (void)dmuon_optimizer_drain(opt);
+  dmuon_optimizer_teardown(opt);
+  for (int i = 0; i < opt->hyper_rule_count; i++) dmuon_memory_free(opt->hyper_rules[i].pattern);
+  dmuon_memory_free(opt->hyper_rules);
+  dmuon_partition_release(opt->partition);
+  dmuon_ns_release(opt->ns);
+  DMuonModel model = opt->model;
+  dmuon_memory_free(opt->object.name);
+  opt->object.class_id = 0;
+  dmuon_memory_free(opt);
+  dmuon_model_release(model);
+  *handle = NULL;
+  return DMUON_SUCCESS;
+}
+
+/* ---- the stages of SetUp ------------------------------------------------------------------ */
+
+static DMuonErrorCode make_parts(DMuonOptimizer opt) {
+  DMuonMesh mesh = dmuon_optimizer_mesh(opt);
+  DMUON_TRY(dmuon_optimizer_apply_options(opt));
+  if (!opt->partition) DMUON_TRY(DMuonPartitionCreate(opt->model, &opt->partition));
+  if (!opt->ns) {
+    const char *coefficients;
+    DMuonNewtonSchulz ns = NULL;
+    DMUON_TRY(dmuon_rule_recipe(dmuon_recipe_names[opt->settings.recipe], NULL, &coefficients));
+    DMUON_TRY(DMuonNewtonSchulzCreate(mesh, &ns));
+    DMuonErrorCode code = DMuonNewtonSchulzSetCoefficients(ns, coefficients);
+    if (code) {
+      dmuon_ns_release(ns);
+      return code;
+    }
+    opt->ns = ns;
+  }
+  return DMuonNewtonSchulzSetUp(opt->ns);
+}
+
+static DMuonErrorCode check_params(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  for (int m = 0; m < registry->mesh_count; m++) {
+    const dmuon_registry_mesh *mesh = &registry->meshes[m];
+    if (mesh->tp > 1)
+      DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
+                 "mesh \"%s\" has %d tensor parallel ranks; the replicated runtime needs tp = 1",
+                 mesh->name, mesh->tp);
+    if (opt->settings.initial_root >= mesh->replicate * mesh->shard)
+      DMUON_FAIL(DMUON_ERR_ARGUMENT, "initial root is data rank %lld; mesh \"%s\" has %d",
+                 (long long)opt->settings.initial_root, mesh->name, mesh->replicate * mesh->shard);
+  }
+  for (int id = 0; id < registry->local_count; id++) {
+    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
+    const dmuon_param_arrays *arrays = &opt->arrays[id];
+    if (!opt->model->arrays[id].has_arrays)
+      DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
+                 "%s was registered without arrays; the replicated runtime updates arrays of the "
+                 "caller (AddParamArray)",
+                 param->name);
+    if (!arrays->weights && param->numel > 0)
+      DMUON_FAIL(DMUON_ERR_SETUP, "%s has no weights; give them with SetArrays before SetUp",
+                 param->name);
+  }
+  for (int i = 0; i < opt->hyper_rule_count; i++) {
+    int matched = 0;
+    for (int p = 0; p < registry->param_count && !matched; p++)
+      matched = dmuon_glob_match(opt->hyper_rules[i].pattern, registry->params[p].name);
+    if (!matched)
+      DMUON_FAIL(DMUON_ERR_SETUP, "SetHyper: pattern \"%s\" matches no parameter",
+                 opt->hyper_rules[i].pattern);
+  }
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode make_tables(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  dmuon_memory *memory = &opt->object.context->memory;
+  const int64_t local = registry->local_count, global = registry->param_count;
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->arrays, &opt->arrays));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->hyper, &opt->hyper));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->states, &opt->states));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->plans, &opt->plans));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, 1, &opt->own_master));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, 1, &opt->accumulated));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->nonfinite, &opt->nonfinite));
+  DMUON_TRY(dmuon_memory_alloc(memory, 2 * local, sizeof *opt->ns_stamps, &opt->ns_stamps));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->active, &opt->active));
+  DMUON_TRY(dmuon_memory_alloc(memory, global, sizeof *opt->norms, &opt->norms));
+  DMUON_TRY(dmuon_memory_alloc(memory, global, sizeof *opt->routes, &opt->routes));
+  DMUON_TRY(dmuon_memory_alloc(
+      memory, dmuon_ballot_bytes(registry->mesh_count, registry->param_count), 1, &opt->ballot));
+  memcpy(opt->arrays, opt->model->arrays, (size_t)local * sizeof *opt->arrays);
+  for (int p = 0; p < global; p++) opt->routes[p] = registry->params[p].route;
+  for (int id = 0; id < local; id++)
+    dmuon_optimizer_resolve_hyper(opt, &registry->params[registry->local_to_global[id]],
+                                  &opt->hyper[id]);
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode zeroed(DMuonOptimizer opt, int64_t bytes, void **ptr) {
+  dmuon_device *device = opt->runtime.device;
+  DMUON_TRY(device->ops->alloc(device, bytes, ptr));
+  return device->ops->zero(opt->runtime.compute, *ptr, bytes);
+}
+
+/* State, plans and workspace of what this rank owns; counts the operations of a step. */
+static DMuonErrorCode make_owned(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  const dmuon_packing *packing = &opt->runtime.packing;
+  dmuon_device *device = opt->runtime.device;
+  int64_t workspace = 0, operations = 64;
+
+  for (int b = 0; b < packing->bundle_count; b++) {
+    const dmuon_bundle *bundle = &packing->bundles[b];
+    operations += 32 + 4 * (int64_t)bundle->count;
+    for (int i = 0; i < bundle->count; i++) {
+      const dmuon_bundle_param *p = &bundle->params[i];
+      const dmuon_param *param = &registry->params[p->param];
+      dmuon_param_state *state = &opt->states[p->id];
+      const int64_t bytes = param->numel * (int64_t)dmuon_dtype_bytes(param->state_dtype);
+      if (!p->is_mine) continue;
+      if (param->route == DMUON_ROUTE_MUON) {
+        dmuon_update_plan *plan = &opt->plans[p->id];
+        DMUON_TRY(
+            dmuon_update_plan_make(&opt->object.context->memory, param, &opt->ns->recipe, plan));
+        DMUON_TRY(zeroed(opt, bytes, &state->momentum));
+        for (int64_t j = 0; j < plan->piece_count; j++)
+          DMUON_TRY(device->ops->reserve_matrix(device, plan->plans[j].iterate,
+                                                plan->plans[j].small, plan->plans[j].big));
+        if (plan->workspace_bytes > workspace) workspace = plan->workspace_bytes;
+        operations += plan->operations;
+      } else {
+        DMUON_TRY(zeroed(opt, bytes, &state->exp_avg));
+        DMUON_TRY(zeroed(opt, bytes, &state->exp_avg_sq));
+      }
+      if (param->master_dtype == param->dtype) {
+        state->master = opt->arrays[p->id].weights;
+      } else {
+        DMUON_TRY(zeroed(opt, param->numel * (int64_t)dmuon_dtype_bytes(param->master_dtype),
+                         &state->master));
+        opt->own_master[p->id] = 1;
+      }
+    }
+  }
+  DMUON_TRY(device->ops->alloc(device, workspace, &opt->workspace));
+  DMUON_TRY(device->ops->reserve(device, operations + 8 * (int64_t)registry->local_count));
+  for (int m = 0; m < registry->mesh_count; m++) {
+    DMuonMesh mesh = registry->meshes[m].mesh;
+    if (mesh && mesh->device != device)
+      DMUON_TRY(mesh->device->ops->reserve(mesh->device, operations));
+  }
+  return device->ops->queue_sync(opt->runtime.compute);
+}
+
+static DMuonErrorCode make_all(DMuonOptimizer opt) {
+  DMuonMesh mesh = dmuon_optimizer_mesh(opt);
+  const dmuon_registry *registry = &opt->model->registry;
+  DMUON_TRY(make_tables(opt));
+  DMUON_TRY(check_params(opt));
+  DMUON_TRY(dmuon_runtime_create(registry, mesh->device, opt->partition->owners, &opt->runtime));
+  DMUON_TRY(make_owned(opt));
+  int64_t largest =
+      opt->ballot ? dmuon_ballot_bytes(registry->mesh_count, registry->param_count) : 0;
+  if (largest < registry->param_count * (int64_t)sizeof *opt->norms)
+    largest = registry->param_count * (int64_t)sizeof *opt->norms;
+  return dmuon_agree_reserve(mesh->bootstrap, largest);
+}
+
+/* The owner's copy in a wider dtype follows the caller's array. */
+DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  dmuon_device *device = opt->runtime.device;
+  for (int id = 0; id < registry->local_count; id++) {
+    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
+    if (!opt->own_master[id]) continue;
+    DMUON_TRY(device->ops->cast(opt->runtime.compute, param->numel, opt->states[id].master,
+                                param->master_dtype, opt->arrays[id].weights, param->dtype));
+  }
+  return device->ops->queue_sync(opt->runtime.compute);
+}
+
+static DMuonErrorCode publish_owners(DMuonOptimizer opt) {
+  const int64_t count = opt->model->registry.param_count;
+  int(*owners)[3] = NULL;
+  DMUON_TRY(dmuon_memory_alloc(&opt->object.context->memory, count, sizeof *owners, &owners));
+  memcpy(owners, opt->partition->owners, (size_t)count * sizeof *owners);
+  dmuon_memory_free(opt->model->owners);
+  opt->model->owners = owners;
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
+  DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
+  if (opt->object.is_set_up) return DMUON_SUCCESS;
+  DMuonMesh mesh = dmuon_optimizer_mesh(opt);
+  if (dmuon_mesh_is_plan(mesh))
+    DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
+               "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
+               "needs a mesh made by DMuonMeshCreate",
+               mesh->object.name);
+  DMUON_TRY(DMuonModelSetUp(opt->model));
+  const char *what = "setting up the optimizer";
+  DMuonErrorCode code = make_parts(opt);
+  DMUON_TRY(dmuon_agree_error(mesh->bootstrap, what, code, DMUON_ERR_SETUP));
+  DMUON_TRY(dmuon_vote_settings(opt));
+  DMUON_TRY(DMuonPartitionSetUp(opt->partition));
+
+  code = make_all(opt);
+  if (!code) code = publish_owners(opt);
+  code = dmuon_agree_error(mesh->bootstrap, what, code, DMUON_ERR_SETUP);
+  if (!code) code = dmuon_vote(opt, what, NULL);
+  if (!code && opt->settings.initial_root != DMUON_ALL)
+    code =
+        dmuon_runtime_broadcast_arrays(&opt->runtime, (int)opt->settings.initial_root, opt->arrays);
+  if (!code) code = dmuon_optimizer_refresh_masters(opt);
+  code = dmuon_optimizer_settle(opt, code);
+  if (code) {
+    dmuon_optimizer_teardown(opt);
+    return code;
+  }
+  opt->object.is_set_up = 1;
+  dmuon_log(&opt->object.context->logger, 2, "optimizer \"%s\" set up: %d parameters here",
+            opt->object.name, opt->model->registry.local_count);
+  return DMUON_SUCCESS;
+}

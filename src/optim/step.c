@@ -1,0 +1,325 @@
+/* Step: vote, reduce, (clip,) update, publish.
+ *
+ * The vote comes first and is the only thing that all ranks wait for: after it every rank knows
+ * that the step takes place, with which parameters and which divisor, and the pipeline runs freely.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "clip/clip.h"
+#include "mesh/mesh.h"
+#include "optim/optimizer.h"
+#include "optim/vote.h"
+
+DMuonErrorCode dmuon_optimizer_settle(DMuonOptimizer opt, DMuonErrorCode code) {
+  if (code && opt->pending && !DMuonErrorIsFatal(code)) {
+    /* The other ranks are in the middle of the step: there is no going back alone. */
+    char text[256];
+    snprintf(text, sizeof text, "%s", dmuon_error_text());
+    code = DMUON_ERROR(DMUON_ERR_INTERNAL, "failed in the middle of a step: %s", text);
+  }
+  if (DMuonErrorIsFatal(code)) {
+    const dmuon_registry *registry = &opt->model->registry;
+    for (int m = 0; m < registry->mesh_count; m++)
+      if (registry->meshes[m].mesh) dmuon_mesh_break(registry->meshes[m].mesh, code);
+    dmuon_mesh_break(dmuon_optimizer_mesh(opt), code);
+    opt->pending = 0;
+  }
+  return code;
+}
+
+DMuonErrorCode dmuon_optimizer_check_live(DMuonOptimizer opt, const char *call) {
+  DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, call));
+  return dmuon_mesh_check(dmuon_optimizer_mesh(opt));
+}
+
+/* ---- what this rank brings to the vote ----------------------------------------------------- */
+
+static DMuonErrorCode look_for_nonfinite(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  const DMuonDeviceOps *ops = opt->runtime.device->ops;
+  for (int id = 0; id < registry->local_count; id++) {
+    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
+    opt->nonfinite[id] = -1;
+    if (param->route == DMUON_ROUTE_FROZEN) continue;
+    if (!opt->arrays[id].gradients && !opt->accumulated[id]) continue;
+    DMUON_TRY(ops->find_nonfinite(
+        opt->runtime.compute,
+        &(dmuon_pack){.n = param->numel,
+                      .dst_dtype = param->grad_dtype,
+                      .addend = opt->accumulators ? opt->accumulators[id] : NULL,
+                      .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
+                      .src = opt->arrays[id].gradients,
+                      .src_dtype = param->grad_dtype},
+        &opt->nonfinite[id]));
+  }
+  return ops->queue_sync(opt->runtime.compute);
+}
+
+static DMuonErrorCode check_weights(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  for (int id = 0; id < registry->local_count; id++) {
+    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
+    if (!opt->arrays[id].weights && param->numel > 0)
+      DMUON_FAIL(DMUON_ERR_STATE, "%s has no weights; give them with SetArrays", param->name);
+  }
+  return DMUON_SUCCESS;
+}
+
+/* ---- the pipeline ------------------------------------------------------------------------------
+ */
+
+/* Whether the update of a registry parameter takes place in this step. */
+static int takes_part(DMuonOptimizer opt, int param) {
+  return dmuon_ballot_has_gradient(opt->ballot, param) ||
+         opt->settings.rule.missing_gradient == DMUON_MISSING_ZERO;
+}
+
+static int choose_active(DMuonOptimizer opt) {
+  const dmuon_packing *packing = &opt->runtime.packing;
+  int count = 0;
+  for (int b = 0; b < packing->bundle_count; b++) {
+    int any = 0;
+    for (int i = 0; i < packing->bundles[b].count && !any; i++)
+      any = takes_part(opt, packing->bundles[b].params[i].param);
+    if (any) opt->active[count++] = b;
+  }
+  return count;
+}
+
+/* What the sum of a bundle's contributions is divided by. */
+static double divisor_of(DMuonOptimizer opt, const dmuon_bundle *bundle) {
+  const dmuon_registry_mesh *losses = &opt->model->registry.meshes[bundle->losses];
+  const dmuon_ballot_mesh *vote = dmuon_ballot_mesh_at(opt->ballot, bundle->losses);
+  if (vote->counted == 0) return (double)losses->replicate * losses->shard;
+  return vote->samples > 0 ? vote->samples : 1;
+}
+
+static void combine_norms(void *into, const void *from, int64_t bytes, void *context) {
+  dmuon_norm *a = into;
+  const dmuon_norm *b = from;
+  (void)context;
+  for (int64_t i = 0; i < bytes / (int64_t)sizeof *a; i++)
+    if (a[i].sum == 0) a[i] = b[i];
+}
+
+/* Every owner's norms to every rank, then the factors. Waits. */
+static DMuonErrorCode decide_clipping(DMuonOptimizer opt, int active_count,
+                                      dmuon_clip_result *clip) {
+  dmuon_runtime *runtime = &opt->runtime;
+  const dmuon_registry *registry = &opt->model->registry;
+  const DMuonDeviceOps *ops = runtime->device->ops;
+  DMUON_TRY(dmuon_runtime_sync(runtime));
+  memset(opt->norms, 0, (size_t)registry->param_count * sizeof *opt->norms);
+  for (int a = 0; a < active_count; a++) {
+    const dmuon_bundle *bundle = &runtime->packing.bundles[opt->active[a]];
+    for (int i = 0; i < bundle->count; i++) {
+      const int p = bundle->params[i].param;
+      if (!bundle->params[i].is_mine || !takes_part(opt, p)) continue;
+      DMUON_TRY(ops->norm(runtime->compute, bundle->sum_dtype, 1, registry->params[p].numel,
+                          dmuon_runtime_mean(runtime, opt->active[a], i), registry->params[p].numel,
+                          &opt->norms[p]));
+    }
+  }
+  DMUON_TRY(ops->queue_sync(runtime->compute));
+  DMUON_TRY(dmuon_agree_reduce(dmuon_optimizer_mesh(opt)->bootstrap, "gradient norms of Step",
+                               opt->norms, registry->param_count * (int64_t)sizeof *opt->norms,
+                               combine_norms, NULL));
+  dmuon_clip_decide((DMuonClip)opt->settings.clip, opt->settings.clip_norm, registry->param_count,
+                    opt->norms, opt->routes, clip);
+  return DMUON_SUCCESS;
+}
+
+/* The owner's step of one parameter; without an update its value is still what others receive. */
+static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, int slot,
+                                   const dmuon_clip_result *clip) {
+  dmuon_runtime *runtime = &opt->runtime;
+  const dmuon_bundle_param *p = &runtime->packing.bundles[bundle].params[index];
+  const dmuon_param *param = &opt->model->registry.params[p->param];
+  dmuon_param_state *state = &opt->states[p->id];
+  void *value = dmuon_runtime_value(runtime, bundle, index, slot);
+  dmuon_hyper hyper = opt->hyper[p->id];
+  const int muon = param->route == DMUON_ROUTE_MUON;
+
+  if (!takes_part(opt, p->param))
+    return runtime->device->ops->cast(runtime->compute, param->numel, value, param->dtype,
+                                      state->master, param->master_dtype);
+  hyper.value[DMUON_HYPER_LR] *= opt->factor;
+  const dmuon_update update = {.param = param,
+                               .rule = &opt->settings.rule,
+                               .hyper = &hyper,
+                               .grad = dmuon_runtime_mean(runtime, bundle, index),
+                               .grad_dtype = runtime->packing.bundles[bundle].sum_dtype,
+                               .grad_scale = muon ? clip->muon_factor : clip->adamw_factor,
+                               .value = value,
+                               .workspace = opt->workspace,
+                               .stamps = &opt->ns_stamps[2 * p->id]};
+  if (!muon) return dmuon_update_adamw(runtime->compute, runtime->device, &update, state);
+  opt->newton_schulz_here += dmuon_piece_count(param);
+  return dmuon_update_muon(runtime->compute, runtime->device, &opt->plans[p->id], &update, state);
+}
+
+static DMuonErrorCode update_bundle(DMuonOptimizer opt, int bundle, int slot,
+                                    const dmuon_clip_result *clip) {
+  DMUON_TRY(dmuon_runtime_wait_mean(&opt->runtime, bundle, slot));
+  for (int i = 0; i < opt->runtime.packing.bundles[bundle].count; i++)
+    if (opt->runtime.packing.bundles[bundle].params[i].is_mine)
+      DMUON_TRY(update_param(opt, bundle, i, slot, clip));
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode run_pipeline(DMuonOptimizer opt, int active_count, dmuon_clip_result *clip) {
+  dmuon_runtime *runtime = &opt->runtime;
+  const int norm_first = opt->settings.clip != DMUON_CLIP_NONE;
+  for (int n = 0;; n++) {
+    const dmuon_action action = dmuon_schedule_action(active_count, norm_first, n);
+    const int slot = action.bundle % DMUON_SLOTS;
+    const int bundle = action.bundle < 0 ? -1 : opt->active[action.bundle];
+    switch (action.kind) {
+      case DMUON_ACTION_REDUCE:
+        DMUON_TRY(dmuon_runtime_reduce(runtime, bundle, slot, opt->arrays, opt->accumulators,
+                                       divisor_of(opt, &runtime->packing.bundles[bundle])));
+        break;
+      case DMUON_ACTION_NORM:
+        DMUON_TRY(decide_clipping(opt, active_count, clip));
+        break;
+      case DMUON_ACTION_UPDATE:
+        DMUON_TRY(update_bundle(opt, bundle, slot, clip));
+        break;
+      case DMUON_ACTION_PUBLISH:
+        DMUON_TRY(dmuon_runtime_publish(runtime, bundle, slot));
+        break;
+      case DMUON_ACTION_UNPACK:
+        DMUON_TRY(dmuon_runtime_unpack(runtime, bundle, slot, opt->arrays));
+        break;
+      case DMUON_ACTION_END:
+        return DMUON_SUCCESS;
+    }
+  }
+}
+
+/* ---- after it ----------------------------------------------------------------------------------
+ */
+
+/* Accumulated gradients are used up, whether the step took place or not. */
+DMuonErrorCode dmuon_optimizer_forget_accumulated(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  const DMuonDeviceOps *ops = opt->runtime.device->ops;
+  opt->accumulated_samples = 0;
+  if (!opt->accumulators) return DMUON_SUCCESS;
+  for (int id = 0; id < registry->local_count; id++) {
+    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
+    if (!opt->accumulated[id]) continue;
+    opt->accumulated[id] = 0;
+    DMUON_TRY(
+        ops->zero(opt->runtime.compute, opt->accumulators[id],
+                  param->numel * (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype))));
+  }
+  return DMUON_SUCCESS;
+}
+
+static int64_t matrices_in_step(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  int64_t count = 0;
+  for (int p = 0; p < registry->param_count; p++)
+    if (registry->params[p].route == DMUON_ROUTE_MUON && takes_part(opt, p))
+      count += dmuon_piece_count(&registry->params[p]);
+  return count;
+}
+
+static void fill_info(DMuonOptimizer opt, const dmuon_clip_result *clip) {
+  const dmuon_registry *registry = &opt->model->registry;
+  const dmuon_ballot *ballot = opt->ballot;
+  DMuonStepInfo *info = &opt->info;
+  const int64_t updates = info->step;
+  *info = (DMuonStepInfo){.struct_size = sizeof *info,
+                          .step = updates,
+                          .nonfinite_rank = -1,
+                          .grad_norm = NAN,
+                          .muon_norm = NAN,
+                          .adamw_norm = NAN,
+                          .clip_factor = 1};
+  info->samples = dmuon_ballot_mesh_at(opt->ballot, 0)->samples;
+  if (ballot->nonfinite_param >= 0) {
+    info->skipped = 1;
+    info->nonfinite_name = registry->params[ballot->nonfinite_param].name;
+    info->nonfinite_rank = ballot->nonfinite_rank;
+    return;
+  }
+  info->step = updates + 1;
+  info->newton_schulz_calls = matrices_in_step(opt);
+  if (opt->settings.clip == DMUON_CLIP_NONE) return;
+  info->grad_norm = clip->grad_norm;
+  info->muon_norm = clip->muon_norm;
+  info->adamw_norm = clip->adamw_norm;
+  info->clip_factor = clip->factor;
+}
+
+/* Adds up the stamps of a step that is done. */
+static void fill_seconds(DMuonOptimizer opt, int active_count) {
+  DMuonStepInfo *info = &opt->info;
+  info->seconds_reduce = info->seconds_update = info->seconds_publish = 0;
+  info->seconds_newton_schulz = 0;
+  for (int a = 0; a < active_count; a++) {
+    const dmuon_bundle *bundle = &opt->runtime.packing.bundles[opt->active[a]];
+    const dmuon_bundle_stamps *stamps = &opt->runtime.stamps[opt->active[a]];
+    info->seconds_reduce += stamps->pack[1] - stamps->pack[0];
+    info->seconds_reduce += stamps->update[1] - stamps->update[0];
+    info->seconds_update += stamps->update[2] - stamps->update[1];
+    info->seconds_publish += stamps->unpack[1] - stamps->unpack[0];
+    for (int i = 0; i < bundle->count; i++) {
+      const double *ns = &opt->ns_stamps[2 * bundle->params[i].id];
+      const int p = bundle->params[i].param;
+      if (bundle->params[i].is_mine && opt->routes[p] == DMUON_ROUTE_MUON && takes_part(opt, p))
+        info->seconds_newton_schulz += ns[1] - ns[0];
+    }
+  }
+  opt->seconds_known = 1;
+}
+
+DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
+  if (!opt->pending) return DMUON_SUCCESS;
+  DMuonErrorCode code = dmuon_optimizer_settle(opt, dmuon_runtime_sync(&opt->runtime));
+  opt->pending = 0;
+  if (!code && !opt->seconds_known) fill_seconds(opt, opt->active_count);
+  return code;
+}
+
+static DMuonErrorCode step(DMuonOptimizer opt) {
+  dmuon_clip_result clip = {.muon_factor = 1, .adamw_factor = 1, .factor = 1};
+  dmuon_vote_input input = {.samples = -1};
+
+  DMUON_TRY(dmuon_optimizer_drain(opt));
+  input.code = check_weights(opt);
+  if (!input.code) input.code = look_for_nonfinite(opt);
+  input.with_gradients = !input.code;
+  if (opt->samples >= 0) input.samples = opt->samples + opt->accumulated_samples;
+  DMUON_TRY(dmuon_vote(opt, "the agreement of Step", &input));
+
+  opt->active_count = 0;
+  opt->seconds_known = 0;
+  if (opt->ballot->nonfinite_param < 0) {
+    opt->active_count = choose_active(opt);
+    opt->pending = 1;
+    DMUON_TRY(run_pipeline(opt, opt->active_count, &clip));
+  }
+  /* Gradients are free once the last bundle is packed; the rest may go on behind the caller. */
+  DMUON_TRY(dmuon_optimizer_forget_accumulated(opt));
+  fill_info(opt, &clip);
+  if (opt->settings.replicate_async && opt->active_count > 0)
+    return dmuon_runtime_wait_packed(&opt->runtime);
+  return dmuon_optimizer_drain(opt);
+}
+
+DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt) {
+  DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
+  DMuonErrorCode code = dmuon_optimizer_settle(opt, step(opt));
+  if (code) DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
+  return code;
+}
+
+DMuonErrorCode DMuonOptimizerWait(DMuonOptimizer opt) {
+  DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
+  return dmuon_optimizer_drain(opt);
+}
