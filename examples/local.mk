@@ -6,3 +6,6 @@ examples_ex01_hello_LDADD = $(examples_libs)
 examples_train_gpt_SOURCES = examples/train_gpt.c examples/gpt.c examples/gpt.h examples/text.c \
   examples/text.h examples/report.c examples/report.h
 examples_train_gpt_LDADD = $(examples_libs)
+noinst_PROGRAMS += examples/ex03_newton_schulz
+examples_ex03_newton_schulz_SOURCES = examples/ex03_newton_schulz.c
+examples_ex03_newton_schulz_LDADD = $(examples_libs)

@@ -370,8 +370,6 @@ static DMuonErrorCode train(Training *run, int rank, FILE *json, int *status) {
       *status = 1;
     }
   }
-  DMuonOptimizerDestroy(&run->opt);
-  DMuonModelDestroy(&run->model);
   return DMUON_SUCCESS;
 }
 
@@ -387,6 +385,17 @@ static int allocate(Training *run) {
   run->report.steps = s->steps;
   run->report.step_tokens = (int64_t)s->batch * s->context;
   return run->gpt && run->sequences && run->report.loss ? 0 : -1;
+}
+
+/* Says what went wrong. Codes from 100 to 199 are the same on every rank: the program can end in
+ * good order. With any other the ranks are no longer together. */
+static int report_error(DMuonErrorCode code, int rank) {
+  const int everywhere = code >= 100 && !DMuonErrorIsFatal(code);
+  if (rank == 0 || !everywhere) {
+    fprintf(stderr, "train_gpt: rank %d: %s\n", rank, DMuonErrorGetMessage());
+  }
+  if (!everywhere) MPI_Abort(MPI_COMM_WORLD, 1);
+  return 1;
 }
 
 int main(int argc, char **argv) {
@@ -410,8 +419,11 @@ int main(int argc, char **argv) {
     fprintf(stderr, "train_gpt: rank %d: not enough memory\n", rank);
     MPI_Abort(MPI_COMM_WORLD, 1);
   } else {
-    DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, train(&run, rank, json, &status));
+    const DMuonErrorCode code = train(&run, rank, json, &status);
+    if (code) status = report_error(code, rank);
   }
+  DMuonOptimizerDestroy(&run.opt);
+  DMuonModelDestroy(&run.model);
   if (json) fclose(json);
   free(run.report.loss);
   free(run.sequences);

@@ -97,8 +97,8 @@ static int write_json(const bench_arguments *a, const timing *library, const tim
   return fclose(file) != 0;
 }
 
-static int run(const bench_arguments *a, plain *p, void *in, void *out, double *ours,
-               double *theirs) {
+static int run(const bench_arguments *a, plain *p, void *in, void *out, timing *library,
+               timing *general) {
   DMuonNewtonSchulz ns = NULL;
   int failed = DMuonNewtonSchulzCreate(NULL, &ns) || DMuonNewtonSchulzSetVariant(ns, a->variant) ||
                DMuonNewtonSchulzSetCoefficients(ns, a->coefficients) || DMuonNewtonSchulzSetUp(ns);

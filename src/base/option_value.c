@@ -196,3 +196,11 @@ const char *dmuon_option_format(const dmuon_option_spec *spec, const void *setti
   }
   return NULL;
 }
+
+void dmuon_options_print(const dmuon_option_table *table, const void *settings, dmuon_text *text) {
+  for (int i = 0; i < table->count; i++) {
+    char buffer[40];
+    const char *value = dmuon_option_format(&table->specs[i], settings, buffer);
+    dmuon_text_add(text, "%s=%s\n", table->specs[i].name, value ? value : "");
+  }
+}

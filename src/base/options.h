@@ -95,6 +95,10 @@ DMuonErrorCode dmuon_options_apply(dmuon_options *options, const dmuon_option_ta
 /* The program set one option through a setter: checks text against the spec and stores it. */
 DMuonErrorCode dmuon_options_store(dmuon_memory *memory, const dmuon_option_spec *spec,
                                    const char *text, void *settings);
+/* The value in settings in its one spelling; buffer of at least 40. NULL for a string not set. */
+const char *dmuon_option_format(const dmuon_option_spec *spec, const void *settings, char *buffer);
+/* All of them, a line "name=value" each: what ranks compare. */
+void dmuon_options_print(const dmuon_option_table *table, const void *settings, dmuon_text *text);
 /* Index of name in table, or -1. */
 int dmuon_options_find(const dmuon_option_table *table, const char *name);
 /* A live call changed an option of object_name. */

@@ -27,8 +27,6 @@ typedef struct {
  * where may be NULL. */
 DMuonErrorCode dmuon_option_check(const dmuon_option_spec *spec, const char *shown,
                                   const char *text, const char *where, dmuon_option_value *value);
-/* The value in settings in its one spelling; buffer of at least 40. NULL for a string not set. */
-const char *dmuon_option_format(const dmuon_option_spec *spec, const void *settings, char *buffer);
 
 /* Records one option whatever its name; where is text for people. */
 DMuonErrorCode dmuon_options_push(dmuon_options *options, const char *name, const char *value,

@@ -45,9 +45,9 @@ static DMuonErrorCode list_options(DMuonMesh mesh, dmuon_text *text) {
 }
 
 static DMuonErrorCode apply_options(DMuonMesh mesh) {
+  dmuon_memory *memory = &mesh->context.memory;
   DMUON_TRY(dmuon_options_apply(&mesh->context.options, &dmuon_mesh_option_table,
                                 mesh->object.name, mesh->program, &mesh->settings));
-  dmuon_memory *memory = &mesh->context.memory;
   int64_t fail = mesh->settings.fail_allocation;
   memory->fail_at = fail > 0 ? memory->allocations + fail : 0;
   return DMUON_SUCCESS;
@@ -248,7 +248,9 @@ static DMuonErrorCode set_up(DMuonMesh mesh) {
 DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh) {
   DMUON_TRY(dmuon_mesh_check(mesh));
   if (mesh->object.is_set_up) return DMUON_SUCCESS;
-  DMUON_TRY(set_up(mesh));
+  DMuonErrorCode code = set_up(mesh);
+  if (code) mesh->context.memory.fail_at = 0; /* as it was */
+  DMUON_TRY(code);
   mesh->object.is_set_up = 1;
   dmuon_log(&mesh->context.logger, 1, "mesh%s%s: replicate %d x shard %d x tp %d on %d nodes, %s",
             mesh->object.name ? " " : "", mesh->object.name ? mesh->object.name : "",

@@ -98,8 +98,8 @@ DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, void *weights
       DMUON_FAIL(DMUON_ERR_ARGUMENT, "parameter id %d out of range [0,%d)", id, opt->model->count);
     if (!opt->model->arrays[id].has_arrays)
       DMUON_FAIL(DMUON_ERR_ARGUMENT, "parameter %d was registered without arrays", id);
-    opt->model->arrays[id].weights = weights;
-    opt->model->arrays[id].gradients = gradients;
+    opt->model->arrays[id] =
+        (dmuon_param_arrays){.has_arrays = 1, .weights = weights, .gradients = gradients};
     return DMUON_SUCCESS;
   }
   DMUON_TRY(check_id(opt, id));

@@ -22,7 +22,7 @@ typedef struct {
   int64_t initial_root; /* DMUON_ALL: -1 */
 } dmuon_optimizer_settings;
 
-extern const dmuon_option_table dmuon_optimizer_options;
+extern const dmuon_option_table dmuon_optimizer_option_table;
 
 /* One SetHyper. */
 typedef struct {

@@ -52,11 +52,11 @@ static const dmuon_option_spec specs[] = {
 #undef AT
 #undef RULE
 
-const dmuon_option_table dmuon_optimizer_options = {"optimizer",
-                                                    (int)(sizeof specs / sizeof specs[0]), specs};
+const dmuon_option_table dmuon_optimizer_option_table = {
+    "optimizer", (int)(sizeof specs / sizeof specs[0]), specs};
 
 static void program_set(DMuonOptimizer opt, const char *name) {
-  opt->program[dmuon_options_find(&dmuon_optimizer_options, name)] = 1;
+  opt->program[dmuon_options_find(&dmuon_optimizer_option_table, name)] = 1;
 }
 
 static DMuonErrorCode check_setter(DMuonOptimizer opt, const char *call) {
@@ -191,7 +191,7 @@ DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double 
 /* The recipe may itself come from an option; it then replaces what the program set singly, and the
  * other options are applied over it. */
 DMuonErrorCode dmuon_optimizer_apply_options(DMuonOptimizer opt) {
-  const dmuon_option_table recipe_only = {dmuon_optimizer_options.class_name, 1, specs};
+  const dmuon_option_table recipe_only = {dmuon_optimizer_option_table.class_name, 1, specs};
   dmuon_optimizer_settings settings = opt->settings;
   unsigned char program[sizeof opt->program];
   dmuon_options *options = &opt->object.context->options;
@@ -202,8 +202,8 @@ DMuonErrorCode dmuon_optimizer_apply_options(DMuonOptimizer opt) {
     DMUON_TRY(dmuon_rule_recipe(dmuon_recipe_names[settings.recipe], &settings.rule, NULL));
     memset(program, 0, sizeof program);
   }
-  DMUON_TRY(
-      dmuon_options_apply(options, &dmuon_optimizer_options, opt->object.name, program, &settings));
+  DMUON_TRY(dmuon_options_apply(options, &dmuon_optimizer_option_table, opt->object.name, program,
+                                &settings));
   opt->settings = settings;
   return DMUON_SUCCESS;
 }

@@ -26,12 +26,13 @@ DMuonErrorCode DMuonOptimizerCreate(DMuonModel model, DMuonOptimizer *opt) {
   made->info.nonfinite_rank = -1;
   DMuonErrorCode code = dmuon_object_set_name(&made->object, "opt");
   if (!code)
-    code = dmuon_options_defaults(&context->memory, &dmuon_optimizer_options, &made->settings);
+    code = dmuon_options_defaults(&context->memory, &dmuon_optimizer_option_table, &made->settings);
   if (code) {
     dmuon_memory_free(made->object.name);
     dmuon_memory_free(made);
     return code;
   }
+  dmuon_mesh_add_table(model->mesh, &dmuon_optimizer_option_table);
   dmuon_model_retain(model);
   made->model = model;
   *opt = made;
@@ -133,6 +134,7 @@ static DMuonErrorCode check_params(DMuonOptimizer opt) {
       DMUON_FAIL(DMUON_ERR_SETUP, "%s has no weights; give them with SetArrays before SetUp",
                  param->name);
   }
+  DMUON_TRY(dmuon_model_check_arrays(opt->model)); /* SetArrays may have brought new ones */
   for (int i = 0; i < opt->hyper_rule_count; i++) {
     int matched = 0;
     for (int p = 0; p < registry->param_count && !matched; p++)
@@ -273,8 +275,7 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
   DMUON_TRY(DMuonModelSetUp(opt->model));
   const char *what = "setting up the optimizer";
   DMuonErrorCode code = make_parts(opt);
-  DMUON_TRY(dmuon_agree_error(mesh->bootstrap, what, code, DMUON_ERR_SETUP));
-  DMUON_TRY(dmuon_vote_settings(opt));
+  DMUON_TRY(dmuon_vote_settings(opt, code));
   DMUON_TRY(DMuonPartitionSetUp(opt->partition));
 
   code = make_all(opt);

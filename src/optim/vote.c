@@ -2,7 +2,6 @@
  * differs are the values themselves exchanged, to name the first that does. */
 #include "optim/vote.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -14,73 +13,27 @@ static const char *const hyper_names[HYPERS] = {"lr",    "momentum", "weight_dec
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-static void print_setting(const dmuon_option_spec *spec, const dmuon_optimizer_settings *settings,
-                          char *text, size_t size) {
-  const char *field = (const char *)settings + spec->offset;
-  int number;
-  int64_t integer;
-  double real;
-  switch (spec->type) {
-    case DMUON_OPTION_ENUM:
-      memcpy(&number, field, sizeof number);
-      snprintf(text, size, "%s", spec->values[number]);
-      return;
-    case DMUON_OPTION_BOOL:
-      memcpy(&number, field, sizeof number);
-      snprintf(text, size, "%d", number);
-      return;
-    case DMUON_OPTION_INT:
-      memcpy(&integer, field, sizeof integer);
-      snprintf(text, size, "%lld", (long long)integer);
-      return;
-    case DMUON_OPTION_REAL:
-      memcpy(&real, field, sizeof real);
-      snprintf(text, size, "%.17g", real);
-      return;
-    default:
-      snprintf(text, size, "?");
+/* What decides the bits of a Newton-Schulz. */
+static void print_recipe(const dmuon_ns_recipe *recipe, dmuon_text *text) {
+  dmuon_text_add(text, "ns_variant=%d\nns_dtype=%s\nns_steps=%d\n", (int)recipe->variant,
+                 recipe->iterate_is_given ? dmuon_dtype_name(recipe->iterate) : "of the matrix",
+                 recipe->steps);
+  for (int i = 0; i < 3 * recipe->steps; i++)
+    dmuon_text_add(text, "ns_coefficient %d=%.17g\n", i, recipe->abc[i]);
+  for (int i = 0; i < recipe->restart_count; i++)
+    dmuon_text_add(text, "ns_restart %d=%d\n", i, recipe->restarts[i]);
+}
+
+DMuonErrorCode dmuon_vote_settings(DMuonOptimizer opt, DMuonErrorCode code) {
+  dmuon_text text;
+  dmuon_text_init(&text, &opt->object.context->memory);
+  if (!code) {
+    dmuon_options_print(&dmuon_optimizer_option_table, &opt->settings, &text);
+    print_recipe(&opt->ns->recipe, &text);
   }
-}
-
-static DMuonErrorCode compare_settings(DMuonOptimizer opt, const dmuon_optimizer_settings *first) {
-  for (int i = 0; i < dmuon_optimizer_options.count; i++) {
-    const dmuon_option_spec *spec = &dmuon_optimizer_options.specs[i];
-    char here[64], there[64];
-    print_setting(spec, &opt->settings, here, sizeof here);
-    print_setting(spec, first, there, sizeof there);
-    if (strcmp(here, there) != 0)
-      DMUON_FAIL(DMUON_ERR_DISAGREE,
-                 "optimizer \"%s\": %s is %s on rank %d, %s on rank 0; all ranks must set the same",
-                 opt->object.name, spec->name, here,
-                 dmuon_bootstrap_rank(dmuon_optimizer_mesh(opt)->bootstrap), there);
-  }
-  return DMUON_SUCCESS;
-}
-
-static uint64_t hash_recipe(const dmuon_ns_recipe *recipe) {
-  uint64_t hash = dmuon_hash_int(DMUON_HASH_SEED, recipe->variant);
-  hash = dmuon_hash_int(hash, recipe->iterate_is_given ? (int)recipe->iterate : -1);
-  hash = dmuon_hash_int(hash, recipe->steps);
-  for (int i = 0; i < 3 * recipe->steps; i++) hash = dmuon_hash_real(hash, recipe->abc[i]);
-  hash = dmuon_hash_int(hash, recipe->restart_count);
-  for (int i = 0; i < recipe->restart_count; i++) hash = dmuon_hash_int(hash, recipe->restarts[i]);
-  return hash;
-}
-
-DMuonErrorCode dmuon_vote_settings(DMuonOptimizer opt) {
-  dmuon_bootstrap *bootstrap = dmuon_optimizer_mesh(opt)->bootstrap;
-  const char *what = "comparing the optimizer's settings";
-  dmuon_optimizer_settings first = opt->settings;
-  int equal, other;
-  DMUON_TRY(dmuon_agree_broadcast(bootstrap, what, 0, &first, sizeof first));
-  DMUON_TRY(dmuon_agree_error(bootstrap, what, compare_settings(opt, &first), DMUON_ERR_DISAGREE));
-  DMUON_TRY(dmuon_agree_equal(bootstrap, what, hash_recipe(&opt->ns->recipe), &equal, &other));
-  if (!equal)
-    DMUON_FAIL(DMUON_ERR_DISAGREE,
-               "optimizer \"%s\": Newton-Schulz (variant, coefficients, restarts or dtype) is not "
-               "the same on rank %d as on rank 0",
-               opt->object.name, other);
-  return DMUON_SUCCESS;
+  code = dmuon_mesh_agree_text(dmuon_optimizer_mesh(opt), "optimizer", code, &text);
+  dmuon_text_free(&text);
+  return code;
 }
 
 /* ---- live values --------------------------------------------------------------------------- */

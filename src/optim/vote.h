@@ -4,8 +4,9 @@
 
 #include "optim/optimizer.h"
 
-/* Every rank has rank 0's settings, or DMUON_ERR_DISAGREE names the first option that differs. */
-DMuonErrorCode dmuon_vote_settings(DMuonOptimizer opt);
+/* Every rank comes with its own code so far; all return the same. All have the same settings and
+ * Newton-Schulz, or DMUON_ERR_DISAGREE names the first that differs. */
+DMuonErrorCode dmuon_vote_settings(DMuonOptimizer opt, DMuonErrorCode code);
 
 /* Combines all ranks' ballots into opt->ballot. trouble: what this rank brings along (its own
  * error, its gradients' finiteness and presence, its samples); NULL at SetUp, when only the live

@@ -2,6 +2,7 @@
 install_tests = \
   test/install/configure.sh \
   test/install/source_laws.sh \
+  test/install/option_reference.sh \
   test/install/headers.sh \
   test/install/symbols.sh \
   test/install/consumer.sh

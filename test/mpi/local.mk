@@ -30,3 +30,15 @@ check_PROGRAMS += test/mpi/model_agree.npall
 TESTS += test/mpi/model_agree.npall
 CORE_TESTS += test/mpi/model_agree.npall
 test_mpi_model_agree_npall_SOURCES = test/mpi/model_agree.c
+
+# src/comm and the communicators of the host.
+comm_tests = \
+  test/mpi/comm_agree.npall \
+  test/mpi/comm_bootstrap.np4 \
+  test/mpi/comm_segments.npall
+check_PROGRAMS += $(comm_tests)
+TESTS += $(comm_tests)
+CORE_TESTS += $(comm_tests)
+test_mpi_comm_agree_npall_SOURCES = test/mpi/comm_agree.c
+test_mpi_comm_bootstrap_np4_SOURCES = test/mpi/comm_bootstrap.c
+test_mpi_comm_segments_npall_SOURCES = test/mpi/comm_segments.c

@@ -1,4 +1,3 @@
-# test/unit: nothing to build yet.
 
 # src/base
 base_unit_tests = \
@@ -50,3 +49,18 @@ test_unit_model_plan_t_SOURCES = test/unit/model_plan.c
 test_unit_model_rules_t_SOURCES = test/unit/model_rules.c
 EXTRA_DIST += test/data/shapes/fno2d.txt test/data/shapes/gpt2-124m.txt \
   test/data/shapes/minilm-l6.txt test/data/shapes/mixtral-8x7b.txt test/data/shapes/vit-l16.txt
+
+# src/comm
+check_PROGRAMS += test/unit/comm_tree.t
+TESTS += test/unit/comm_tree.t
+CORE_TESTS += test/unit/comm_tree.t
+test_unit_comm_tree_t_SOURCES = test/unit/comm_tree.c
+
+# src/ns
+ns_unit_tests = test/unit/ns_restarts.t test/unit/ns_tables.t
+check_PROGRAMS += $(ns_unit_tests)
+TESTS += $(ns_unit_tests)
+CORE_TESTS += $(ns_unit_tests)
+VALGRIND_TESTS += test/unit/ns_restarts.t
+test_unit_ns_restarts_t_SOURCES = test/unit/ns_restarts.c
+test_unit_ns_tables_t_SOURCES = test/unit/ns_tables.c

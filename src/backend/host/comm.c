@@ -171,6 +171,7 @@ static DMuonErrorCode begin(host_comm *comm, const host_operation *operation) {
   }
   comm->operation = *operation;
   comm->active = 1;
+  comm->idle_before = dmuon_host_engine_idle_seconds(comm->engine);
   comm->level = 0;
   comm->next_segment = 0;
   comm->more = 0;
@@ -254,6 +255,8 @@ DMuonErrorCode dmuon_host_comm_advance(dmuon_host_engine *engine, void *args, in
   if (comm->port.moves != moves) dmuon_host_engine_note_progress(engine);
   if (comm->exhausted && comm->first == comm->end) {
     count(comm);
+    comm->base.counters.seconds_waited +=
+        dmuon_host_engine_idle_seconds(engine) - comm->idle_before;
     comm->active = 0;
     *done = 1;
   }

@@ -85,6 +85,7 @@ struct host_comm {
 
   /* The operation under way. */
   int active;
+  double idle_before; /* the engine's, when it began */
   host_operation operation;
   int is_tree;
   int64_t chunk;          /* elements */

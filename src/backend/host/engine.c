@@ -75,6 +75,10 @@ double dmuon_host_engine_delay(const dmuon_host_engine *engine) {
   return engine->delay;
 }
 
+double dmuon_host_engine_idle_seconds(const dmuon_host_engine *engine) {
+  return engine->idle_seconds;
+}
+
 dmuon_context *dmuon_host_engine_context(const dmuon_host_engine *engine) {
   return engine->context;
 }

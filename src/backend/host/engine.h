@@ -47,6 +47,8 @@ void dmuon_host_engine_set_timeout(dmuon_host_engine *engine, double seconds);
  * applied by the communicators. */
 void dmuon_host_engine_set_delay(dmuon_host_engine *engine, double seconds);
 double dmuon_host_engine_delay(const dmuon_host_engine *engine);
+/* Seconds that waits on this engine's queues have spent so far with nothing to do. */
+double dmuon_host_engine_idle_seconds(const dmuon_host_engine *engine);
 /* A monotonic clock. */
 double dmuon_host_seconds(void);
 /* The context the engine was made with. */

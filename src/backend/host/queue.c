@@ -123,8 +123,9 @@ static DMuonErrorCode wait_for(dmuon_queue *queue, int64_t position) {
       fruitless = 0;
       continue;
     }
-    if (fruitless++ == 0) since = dmuon_host_seconds();
-    if (engine->timeout > 0 && dmuon_host_seconds() - since > engine->timeout) {
+    double now = dmuon_host_seconds();
+    if (fruitless++ == 0) since = now;
+    if (engine->timeout > 0 && now - since > engine->timeout) {
       DMUON_TRY(time_out(engine));
     }
     sched_yield();
@@ -132,6 +133,7 @@ static DMuonErrorCode wait_for(dmuon_queue *queue, int64_t position) {
       struct timespec nap = {0, SLEEP_NANOSECONDS};
       nanosleep(&nap, NULL);
     }
+    engine->idle_seconds += dmuon_host_seconds() - now;
   }
 }
 
