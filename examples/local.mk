@@ -9,3 +9,6 @@ examples_train_gpt_LDADD = $(examples_libs)
 noinst_PROGRAMS += examples/ex03_newton_schulz
 examples_ex03_newton_schulz_SOURCES = examples/ex03_newton_schulz.c
 examples_ex03_newton_schulz_LDADD = $(examples_libs)
+noinst_PROGRAMS += examples/ex02_partition
+examples_ex02_partition_SOURCES = examples/ex02_partition.c
+examples_ex02_partition_LDADD = $(examples_libs)

@@ -8,13 +8,16 @@ AC_DEFUN([DMUON_BUILD_KIND], [
   dmuon_build_kind=optimised
   AS_IF([test "$enable_debug" = yes], [
     dmuon_build_kind=debug
-    CFLAGS=`AS_ECHO(["$CFLAGS"]) | $SED 's/-O@<:@0-9a-z@:>@*//g'`
-    CFLAGS="-O0 -g3 $CFLAGS"
+    AS_IF([test $dmuon_default_cflags = yes], [CFLAGS="-O0 -g3"], [CFLAGS="$CFLAGS -O0 -g3"])
     AC_DEFINE([DMUON_DEBUG], [1], [Internal checks are compiled in.])
   ])
+  dnl Optimised and instrumented, gcc sees overflows and truncations that cannot be.
+  AS_IF([test "$enable_sanitize" != no && test "$enable_debug" = no && test $dmuon_default_cflags = yes],
+    [CFLAGS="-O1 -g"])
   AS_IF([test "$enable_sanitize" != no], [
     AS_IF([test "$enable_sanitize" = yes], [enable_sanitize=address,undefined])
-    dmuon_build_kind="$dmuon_build_kind, sanitized ($enable_sanitize)"
+    AS_CASE([$dmuon_build_kind], [debug], [dmuon_build_kind="debug, "], [dmuon_build_kind=])
+    dmuon_build_kind="${dmuon_build_kind}sanitized ($enable_sanitize)"
     dmuon_sanitize_flags="-fsanitize=$enable_sanitize -fno-sanitize-recover=all -fno-omit-frame-pointer"
     dmuon_save_CFLAGS=$CFLAGS
     CFLAGS="$CFLAGS $dmuon_sanitize_flags"

@@ -7,6 +7,7 @@
  *     error against the exact polynomial for all spectra, forms and dtypes
  *
  * Both take -variant and -coefficients; -threads N gives the BLAS N threads (1). */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime, setenv */
 #include "bench.h"
 
 #include <stdio.h>

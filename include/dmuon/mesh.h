@@ -98,8 +98,8 @@ DMUON_API DMuonErrorCode DMuonMeshGetOption(DMuonMesh mesh, const char *name, co
  * makes device and communicators. Optional: SetUp of later objects does it. A second call does
  * nothing.
  * Collective, blocks; not collective on a plan mesh. DMUON_ERR_DISAGREE names the option and the
- * rank that differ; DMUON_ERR_SETUP, DMUON_ERR_MEMORY: the same on every rank, the mesh is as before.
- * From 200: the mesh is broken. */
+ * rank that differ; DMUON_ERR_SETUP, DMUON_ERR_MEMORY: the same on every rank, the mesh is as
+ * before. From 200: the mesh is broken. */
 DMUON_API DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh);
 
 /* The sizes of the axes. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
@@ -109,8 +109,9 @@ DMUON_API DMuonErrorCode DMuonMeshGetSizes(DMuonMesh mesh, int *replicate, int *
  * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetCoords(DMuonMesh mesh, int *replicate, int *shard, int *tp);
 
-/* Which part of the batch this rank reads: rank in [0, size); size = replicate * shard, and ranks of
- * one tp group get the same. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
+/* Which part of the batch this rank reads: rank in [0, size); size = replicate * shard, and ranks
+ * of one tp group get the same. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE.
+ */
 DMUON_API DMuonErrorCode DMuonMeshGetDataRank(DMuonMesh mesh, int *rank, int *size);
 
 /* What this rank communicated along axis (DMUON_AXIS_ALL: all of them together). Not collective;
@@ -127,12 +128,12 @@ DMUON_API DMuonErrorCode DMuonMeshProgress(DMuonMesh mesh);
  * Collective, blocks; at any time (on a broken mesh nobody waits). DMUON_ERR_FILE on every rank. */
 DMUON_API DMuonErrorCode DMuonMeshView(DMuonMesh mesh, const char *path);
 
-/* Every option in force with value, source and help, then what was said and used by nobody, with the
- * nearest known name. As View. */
+/* Every option in force with value, source and help, then what was said and used by nobody, with
+ * the nearest known name. As View. */
 DMUON_API DMuonErrorCode DMuonMeshViewOptions(DMuonMesh mesh, const char *path);
 
-/* This rank's facts as JSON in *json, to be freed with DMuonFree: sizes, coordinates, nodes, counters
- * by axis, memory. Not collective; after SetUp. DMUON_ERR_STATE, DMUON_ERR_MEMORY. */
+/* This rank's facts as JSON in *json, to be freed with DMuonFree: sizes, coordinates, nodes,
+ * counters by axis, memory. Not collective; after SetUp. DMUON_ERR_STATE, DMUON_ERR_MEMORY. */
 DMUON_API DMuonErrorCode DMuonMeshSummary(DMuonMesh mesh, char **json);
 
 /* Gives the handle up and sets it to NULL; models on the mesh keep it. Never fails; *mesh NULL, not

@@ -1,10 +1,11 @@
 /* The partition: which rank owns which parameter.
  *
- * An owner keeps the parameter's master copy and optimizer state and computes its update. Owners are
- * found by longest processing time first: allocation units (a parameter, or all small parameters of
- * one group together) in order of falling cost, each to the least loaded slot, slots that its group
- * does not use yet first. A slot is a (replicate, shard) place of the parameter's mesh. The plan is
- * a pure function of names, shapes, groups, routes, meshes and options, the same on every rank.
+ * An owner keeps the parameter's master copy and optimizer state and computes its update. Owners
+ * are found by longest processing time first: allocation units (a parameter, or all small
+ * parameters of one group together) in order of falling cost, each to the least loaded slot, slots
+ * that its group does not use yet first. A slot is a (replicate, shard) place of the parameter's
+ * mesh. The plan is a pure function of names, shapes, groups, routes, meshes and options, the same
+ * on every rank.
  *
  * A partition is optional: an optimizer makes one with these defaults.
  *
@@ -22,16 +23,16 @@
 extern "C" {
 #endif
 
-/* The cost of a parameter to its owner, in seconds or any one unit: a pure function of param, finite
- * and not negative. Not asked of frozen parameters, which cost nothing. */
+/* The cost of a parameter to its owner, in seconds or any one unit: a pure function of param,
+ * finite and not negative. Not asked of frozen parameters, which cost nothing. */
 typedef double (*DMuonCostFunction)(void *ctx, const DMuonParamInfo *param);
 
 /* Loads over all slots of the model's mesh. Set struct_size = sizeof before the call. */
 typedef struct {
   size_t struct_size;
-  int slots, idle_slots;      /* idle: owns nothing */
-  double max_cost, mean_cost; /* of a slot */
-  double lower_bound;         /* max of mean and largest unit: no placement has less max_cost */
+  int slots, idle_slots;        /* idle: owns nothing */
+  double max_cost, mean_cost;   /* of a slot */
+  double lower_bound;           /* max of mean and largest unit: no placement has less max_cost */
   int64_t max_bytes, min_bytes; /* of a slot: masters and state */
 } DMuonPartitionInfo;
 
@@ -39,16 +40,15 @@ typedef struct {
  * Local; does not block. *part: yours to destroy. DMUON_ERR_ARGUMENT, DMUON_ERR_MEMORY. */
 DMUON_API DMuonErrorCode DMuonPartitionCreate(DMuonModel model, DMuonPartition *part);
 
-/* How owners are chosen: "lpt" (default), "round_robin" (units in turn, as registered), "rank0" (all
- * on the first slot).
- * Local; before SetUp. Option owner_strategy. DMUON_ERR_ARGUMENT for another name (the nearest is
- * named), DMUON_ERR_UNSUPPORTED for "balanced", which is not built. */
+/* How owners are chosen: "lpt" (default), "round_robin" (units in turn, as registered), "rank0"
+ * (all on the first slot). Local; before SetUp. Option owner_strategy. DMUON_ERR_ARGUMENT for
+ * another name (the nearest is named), DMUON_ERR_UNSUPPORTED for "balanced", which is not built. */
 DMUON_API DMuonErrorCode DMuonPartitionSetStrategy(DMuonPartition part, const char *name);
 
 /* What a parameter costs: "optimizer" (default: five Newton-Schulz iterations of its matrices,
- * 15 small^2 big multiply-adds each; element-wise for vectors, norms, embeddings, heads and whatever
- * the program routes to AdamW) or "numel" (its elements).
- * Local; before SetUp. Option owner_cost_model. Errors as SetStrategy; "measured" is not built. */
+ * 15 small^2 big multiply-adds each; element-wise for vectors, norms, embeddings, heads and
+ * whatever the program routes to AdamW) or "numel" (its elements). Local; before SetUp. Option
+ * owner_cost_model. Errors as SetStrategy; "measured" is not built. */
 DMUON_API DMuonErrorCode DMuonPartitionSetCostModel(DMuonPartition part, const char *name);
 
 /* Costs from the program instead of a model; NULL: the model again.
@@ -65,9 +65,9 @@ DMUON_API DMuonErrorCode DMuonPartitionSetCostFunction(DMuonPartition part, DMuo
 DMUON_API DMuonErrorCode DMuonPartitionSetOwner(DMuonPartition part, const char *pattern,
                                                 int replicate, int shard, int tp);
 
-/* Makes the plan and agrees it over all ranks; sets up mesh and model first. All meshes of the model
- * are placed at once, smaller ones first; larger ones see the load that those left on each rank.
- * Collective over the model's mesh, blocks; not collective on a plan mesh. A second call does
+/* Makes the plan and agrees it over all ranks; sets up mesh and model first. All meshes of the
+ * model are placed at once, smaller ones first; larger ones see the load that those left on each
+ * rank. Collective over the model's mesh, blocks; not collective on a plan mesh. A second call does
  * nothing. DMUON_ERR_DISAGREE names the first setting, cost or owner that differs and the rank;
  * DMUON_ERR_SETUP and DMUON_ERR_MEMORY are the same on every rank, nothing is set up then. */
 DMUON_API DMuonErrorCode DMuonPartitionSetUp(DMuonPartition part);

@@ -57,9 +57,28 @@ DMuonErrorCode dmuon_link_open(dmuon_link *link, dmuon_memory *memory, MPI_Comm 
   return dmuon_link_reserve(link, DMUON_LINK_INLINE);
 }
 
+/* Whether MPI may still write into, or read, what a broken link posted. */
+static int is_in_flight(dmuon_link *link) {
+  int finalized = 1, pending = link->body_pending, done;
+  MPI_Request *requests[2 * DMUON_TREE_DEPTH + 2];
+  int count = 0;
+  requests[count++] = &link->parent_in;
+  requests[count++] = &link->parent_out;
+  for (int i = 0; i < link->child_count; i++) {
+    requests[count++] = &link->child_in[i];
+    requests[count++] = &link->child_out[i];
+  }
+  MPI_Finalized(&finalized);
+  for (int i = 0; i < count; i++) {
+    if (*requests[i] == MPI_REQUEST_NULL) continue;
+    if (finalized || MPI_Test(requests[i], &done, MPI_STATUS_IGNORE) || !done) pending = 1;
+  }
+  return pending;
+}
+
 void dmuon_link_close(dmuon_link *link) {
-  /* Broken: receives may still be posted, and MPI may write into their buffers at any time. */
-  if (!link->broken) {
+  /* Better a leak than memory that changes under its next owner. */
+  if (!link->broken || !is_in_flight(link)) {
     dmuon_memory_free(link->notes);
     dmuon_memory_free(link->discard);
     dmuon_memory_free(link->scratch);
@@ -138,11 +157,13 @@ DMuonErrorCode dmuon_link_send_body(dmuon_link *link, int peer, const void *data
         MPI_Irecv(NULL, 0, MPI_BYTE, peer, tag_of(link, KIND_READY), link->comm, &request),
         "MPI_Irecv"));
     DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
-    if (!*done) break;
+    if (!*done) break; /* an empty receive: nothing to be written to */
+    link->body_pending = 1;
     DMUON_TRY(dmuon_link_mpi(MPI_Isend((const char *)data + at, (int)piece, MPI_BYTE, peer,
                                        tag_of(link, KIND_PIECE), link->comm, &request),
                              "MPI_Isend"));
     DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
+    if (*done) link->body_pending = 0;
   }
   return DMUON_SUCCESS;
 }
@@ -155,6 +176,7 @@ DMuonErrorCode dmuon_link_receive_body(dmuon_link *link, int peer, void *data, i
     char *into = data ? (char *)data + at : link->discard;
     MPI_Request request, ready;
     link->mpi_calls += 2;
+    link->body_pending = 1;
     DMUON_TRY(dmuon_link_mpi(
         MPI_Irecv(into, (int)piece, MPI_BYTE, peer, tag_of(link, KIND_PIECE), link->comm, &request),
         "MPI_Irecv"));
@@ -163,6 +185,7 @@ DMuonErrorCode dmuon_link_receive_body(dmuon_link *link, int peer, void *data, i
         "MPI_Isend"));
     DMUON_TRY(dmuon_link_wait(link, &request, NULL, next_deadline(link), done));
     if (*done) DMUON_TRY(dmuon_link_wait(link, &ready, NULL, next_deadline(link), done));
+    if (*done) link->body_pending = 0;
   }
   return DMUON_SUCCESS;
 }

@@ -53,6 +53,8 @@ typedef struct {
   void *scratch; /* one incoming payload */
   int64_t scratch_bytes;
 
+  int body_pending; /* a piece is posted */
+
   DMuonErrorCode broken;
   char message[1024];
 } dmuon_link;

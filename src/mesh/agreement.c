@@ -31,8 +31,8 @@ static const char *value_of(const char *line, const char *end, int key, int *len
   return line + key + 1;
 }
 
-/* The first line that differs between rank 0's text and rank's. Lines come in order of their keys, or
- * with the same keys on all ranks. */
+/* The first line that differs between rank 0's text and rank's. Lines come in order of their keys,
+ * or with the same keys on all ranks. */
 static void describe(const char *what, const char *zero, const char *mine, int rank, char *out,
                      size_t bytes) {
   for (;;) {

@@ -50,8 +50,10 @@ static DMuonErrorCode host_make(dmuon_context *context, const char *text, const 
     items = comma ? comma + 1 : NULL;
   }
   if (has_seed && !deferred)
-    DMUON_FAIL(DMUON_ERR_ARGUMENT, "device \"%s\": a seed orders deferred tasks; say "
-                                   "host:deferred,seed=N", text);
+    DMUON_FAIL(DMUON_ERR_ARGUMENT,
+               "device \"%s\": a seed orders deferred tasks; say "
+               "host:deferred,seed=N",
+               text);
   dmuon_device *made = NULL;
   DMUON_TRY(dmuon_host_device_create(context, deferred, seed, &made));
   DMuonErrorCode code = with_mpi ? dmuon_host_device_join_process(made) : DMUON_SUCCESS;

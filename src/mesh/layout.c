@@ -127,8 +127,7 @@ DMuonErrorCode dmuon_layout_order(dmuon_memory *memory, int size, const int *nod
 }
 
 DMuonErrorCode dmuon_layout_from_coords(int size, const int (*coords)[3], const int64_t want[3],
-                                        int sizes[3], dmuon_size_reason reasons[3],
-                                        int *rank_at) {
+                                        int sizes[3], dmuon_size_reason reasons[3], int *rank_at) {
   DMUON_TRY(check_wanted(want));
   int64_t out[3] = {1, 1, 1};
   for (int i = 0; i < size; i++) {
@@ -148,16 +147,17 @@ DMuonErrorCode dmuon_layout_from_coords(int size, const int (*coords)[3], const 
   }
   if (out[0] > size || out[1] > size || out[2] > size || out[0] * out[1] > size ||
       out[0] * out[1] * out[2] != size)
-    DMUON_FAIL(DMUON_ERR_SETUP,
-               "the coordinates span replicate %lld x shard %lld x tp %lld, the communicator has %d "
-               "ranks: they do not form a full grid",
-               (long long)out[0], (long long)out[1], (long long)out[2], size);
+    DMUON_FAIL(
+        DMUON_ERR_SETUP,
+        "the coordinates span replicate %lld x shard %lld x tp %lld, the communicator has %d "
+        "ranks: they do not form a full grid",
+        (long long)out[0], (long long)out[1], (long long)out[2], size);
   for (int p = 0; p < size; p++) rank_at[p] = -1;
   for (int i = 0; i < size; i++) {
     int64_t p = (coords[i][0] * out[1] + coords[i][1]) * out[2] + coords[i][2];
     if (rank_at[p] >= 0)
-      DMUON_FAIL(DMUON_ERR_SETUP, "ranks %d and %d both say coordinates (%d, %d, %d)", rank_at[p], i,
-                 coords[i][0], coords[i][1], coords[i][2]);
+      DMUON_FAIL(DMUON_ERR_SETUP, "ranks %d and %d both say coordinates (%d, %d, %d)", rank_at[p],
+                 i, coords[i][0], coords[i][1], coords[i][2]);
     rank_at[p] = i;
   }
   for (int a = 0; a < 3; a++) {

@@ -27,12 +27,12 @@ static const dmuon_option_spec mesh_specs[] = {
     {"chunk_bytes", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, chunk_bytes), "4194304", 64,
      1 << 30, NULL, "largest piece of a message"},
     {"fail_allocation", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, fail_allocation), "0", 0,
-     INT64_MAX, NULL, "fail the N-th allocation from SetUp on, for tests; may differ by rank"},
+     1e18, NULL, "fail the N-th allocation from SetUp on, for tests; may differ by rank"},
 };
 enum { REPLICATE, SHARD, TP, NODE_SIZE, TIMEOUT, DEVICE };
 
-const dmuon_option_table dmuon_mesh_option_table = {
-    "mesh", sizeof mesh_specs / sizeof *mesh_specs, mesh_specs};
+const dmuon_option_table dmuon_mesh_option_table = {"mesh", sizeof mesh_specs / sizeof *mesh_specs,
+                                                    mesh_specs};
 
 DMuonErrorCode dmuon_mesh_check(DMuonMesh mesh) {
   DMUON_TRY(dmuon_object_check(mesh, DMUON_CLASS_MESH));
@@ -71,8 +71,8 @@ static DMuonErrorCode mesh_new(DMuonMesh *mesh) {
   dmuon_object_init(&made->object, DMUON_CLASS_MESH, &made->context);
   for (int a = 0; a < 3; a++) made->given_coords[a] = -1;
   dmuon_mesh_add_table(made, &dmuon_mesh_option_table);
-  DMuonErrorCode code = dmuon_options_defaults(&made->context.memory, &dmuon_mesh_option_table,
-                                               &made->settings);
+  DMuonErrorCode code =
+      dmuon_options_defaults(&made->context.memory, &dmuon_mesh_option_table, &made->settings);
   if (code) {
     dmuon_mesh_release(made);
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
@@ -86,8 +86,8 @@ DMuonErrorCode DMuonMeshCreate(MPI_Comm comm, DMuonMesh *mesh) {
   DMUON_TRY(dmuon_bootstrap_check_mpi());
   DMuonMesh made = NULL;
   DMUON_TRY(mesh_new(&made));
-  DMuonErrorCode code = dmuon_bootstrap_create(&made->context, comm, made->settings.timeout,
-                                               &made->bootstrap);
+  DMuonErrorCode code =
+      dmuon_bootstrap_create(&made->context, comm, made->settings.timeout, &made->bootstrap);
   if (code) {
     dmuon_mesh_release(made);
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
@@ -325,4 +325,6 @@ int dmuon_mesh_position(DMuonMesh mesh) {
   return (mesh->coords[0] * mesh->sizes[1] + mesh->coords[1]) * mesh->sizes[2] + mesh->coords[2];
 }
 
-int dmuon_mesh_is_plan(DMuonMesh mesh) { return mesh->bootstrap == NULL; }
+int dmuon_mesh_is_plan(DMuonMesh mesh) {
+  return mesh->bootstrap == NULL;
+}

@@ -15,9 +15,9 @@ typedef struct {
   int64_t replicate, shard, tp; /* option, or DMUON_DECIDE */
   int64_t node_size;            /* 0: as found; N: pretend nodes of N ranks */
   double timeout;
-  char *device;          /* "host", "host:deferred,seed=7" */
-  int64_t reduce_fanin;  /* default 32 */
-  int64_t chunk_bytes;   /* default 4 MB */
+  char *device;            /* "host", "host:deferred,seed=7" */
+  int64_t reduce_fanin;    /* default 32 */
+  int64_t chunk_bytes;     /* default 4 MB */
   int64_t fail_allocation; /* 0, or the allocation that fails: for tests */
 } dmuon_mesh_settings;
 
@@ -61,9 +61,10 @@ int dmuon_mesh_is_plan(DMuonMesh mesh);
  * is set up. Once a class; called by Create. */
 void dmuon_mesh_add_table(DMuonMesh mesh, const dmuon_option_table *table);
 
-/* All ranks have the same text, lines "key=value"; else DMUON_ERR_DISAGREE everywhere, with the first
- * line that differs and the rank ("options: shard is 2 on rank 0, 4 on rank 3"). code is this rank's
- * state so far (agreed too, below 100 as DMUON_ERR_SETUP). Collective; local on a plan mesh. */
+/* All ranks have the same text, lines "key=value"; else DMUON_ERR_DISAGREE everywhere, with the
+ * first line that differs and the rank ("options: shard is 2 on rank 0, 4 on rank 3"). code is this
+ * rank's state so far (agreed too, below 100 as DMUON_ERR_SETUP). Collective; local on a plan mesh.
+ */
 DMuonErrorCode dmuon_mesh_agree_text(DMuonMesh mesh, const char *what, DMuonErrorCode code,
                                      dmuon_text *text);
 /* dmuon_agree_error over the mesh; local on a plan mesh. */

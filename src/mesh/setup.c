@@ -46,8 +46,8 @@ static DMuonErrorCode list_options(DMuonMesh mesh, dmuon_text *text) {
 
 static DMuonErrorCode apply_options(DMuonMesh mesh) {
   dmuon_memory *memory = &mesh->context.memory;
-  DMUON_TRY(dmuon_options_apply(&mesh->context.options, &dmuon_mesh_option_table,
-                                mesh->object.name, mesh->program, &mesh->settings));
+  DMUON_TRY(dmuon_options_apply(&mesh->context.options, &dmuon_mesh_option_table, mesh->object.name,
+                                mesh->program, &mesh->settings));
   int64_t fail = mesh->settings.fail_allocation;
   memory->fail_at = fail > 0 ? memory->allocations + fail : 0;
   return DMUON_SUCCESS;
@@ -82,16 +82,15 @@ static void largest(void *into, const void *from, int64_t bytes, void *context) 
 }
 
 static DMuonErrorCode place_by_coords(DMuonMesh mesh, const int64_t want[3], placing *p) {
-  int (*coords)[3] = NULL;
-  DMuonErrorCode code =
-      dmuon_memory_alloc(&mesh->context.memory, p->size, sizeof *coords, &coords);
+  int(*coords)[3] = NULL;
+  DMuonErrorCode code = dmuon_memory_alloc(&mesh->context.memory, p->size, sizeof *coords, &coords);
   DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, code));
   for (int i = 0; i < p->size; i++)
     for (int a = 0; a < 3; a++) coords[i][a] = i == mesh->rank ? mesh->given_coords[a] : -1;
   code = dmuon_agree_reduce(mesh->bootstrap, "gathering coordinates", coords,
                             (int64_t)sizeof *coords * p->size, largest, NULL);
   if (!code)
-    code = dmuon_layout_from_coords(p->size, (const int (*)[3])coords, want, p->sizes, p->reasons,
+    code = dmuon_layout_from_coords(p->size, (const int(*)[3])coords, want, p->sizes, p->reasons,
                                     p->rank_at);
   if (code < 200) dmuon_memory_free(coords);
   DMUON_TRY(code);

@@ -6,18 +6,25 @@
 #include "mesh/mesh.h"
 
 static const char *const axis_names[3] = {"replicate", "shard", "tp"};
+static const char *const axis_labels[3] = {"replicate:", "shard:", "tp:"};
 
 /* Ranks listed at most, so that a View of a large machine stays a page. */
 enum { MAX_LISTED = 256 };
 
 static const char *explain(dmuon_size_reason reason) {
   switch (reason) {
-    case DMUON_SIZE_GIVEN: return "given";
-    case DMUON_SIZE_NODE: return "the ranks of a node";
-    case DMUON_SIZE_COMMON: return "the greatest common divisor of the nodes' ranks";
-    case DMUON_SIZE_REST: return "the rest";
-    case DMUON_SIZE_ONE: return "one unless given";
-    case DMUON_SIZE_COORDS: return "as the ranks' coordinates say";
+    case DMUON_SIZE_GIVEN:
+      return "given";
+    case DMUON_SIZE_NODE:
+      return "the ranks of a node";
+    case DMUON_SIZE_COMMON:
+      return "the greatest common divisor of the nodes' ranks";
+    case DMUON_SIZE_REST:
+      return "the rest";
+    case DMUON_SIZE_ONE:
+      return "one unless given";
+    case DMUON_SIZE_COORDS:
+      return "as the ranks' coordinates say";
   }
   return "";
 }
@@ -32,25 +39,24 @@ static void add_machine(DMuonMesh mesh, dmuon_text *text) {
   const dmuon_layout_machine *m = &mesh->machine;
   const char *how = mesh->settings.node_size ? " (pretended: node_size)" : "";
   if (!mesh->bootstrap) {
-    dmuon_text_add(text, "  machine:  none, a plan; taken as %d nodes of %d ranks%s\n", m->nodes,
+    dmuon_text_add(text, "  machine:   none, a plan; taken as %d nodes of %d ranks%s\n", m->nodes,
                    m->largest, how);
   } else if (m->smallest == m->largest) {
-    dmuon_text_add(text, "  machine:  %d node%s of %d rank%s%s\n", m->nodes,
+    dmuon_text_add(text, "  machine:   %d node%s of %d rank%s%s\n", m->nodes,
                    m->nodes == 1 ? "" : "s", m->largest, m->largest == 1 ? "" : "s", how);
   } else {
-    dmuon_text_add(text, "  machine:  %d nodes of %d to %d ranks, greatest common divisor %d%s\n",
+    dmuon_text_add(text, "  machine:   %d nodes of %d to %d ranks, greatest common divisor %d%s\n",
                    m->nodes, m->smallest, m->largest, m->divisor, how);
   }
-  dmuon_text_add(text, "  sizes:    replicate %d (%s), shard %d (%s), tp %d (%s)\n", mesh->sizes[0],
-                 explain(mesh->reasons[0]), mesh->sizes[1], explain(mesh->reasons[1]),
-                 mesh->sizes[2], explain(mesh->reasons[2]));
+  dmuon_text_add(text, "  sizes:     replicate %d (%s), shard %d (%s), tp %d (%s)\n",
+                 mesh->sizes[0], explain(mesh->reasons[0]), mesh->sizes[1],
+                 explain(mesh->reasons[1]), mesh->sizes[2], explain(mesh->reasons[2]));
 }
 
 static void add_axes(DMuonMesh mesh, dmuon_text *text) {
   for (int a = 0; a < 3; a++) {
-    dmuon_layout_crossing found =
-        dmuon_layout_crossings(mesh->node, mesh->sizes, mesh->rank_at, a);
-    dmuon_text_add(text, "  %-9s %d group%s of %d, ", axis_names[a], found.groups,
+    dmuon_layout_crossing found = dmuon_layout_crossings(mesh->node, mesh->sizes, mesh->rank_at, a);
+    dmuon_text_add(text, "  %-11s%d group%s of %d, ", axis_labels[a], found.groups,
                    found.groups == 1 ? "" : "s", mesh->sizes[a]);
     if (found.crossing)
       dmuon_text_add(text, "%d of them crossing nodes\n", found.crossing);
@@ -62,12 +68,11 @@ static void add_axes(DMuonMesh mesh, dmuon_text *text) {
 /* One line a shard x tp block. */
 static void add_places(DMuonMesh mesh, dmuon_text *text) {
   int block = mesh->sizes[1] * mesh->sizes[2];
-  dmuon_text_add(text, "  order:    %s\n",
+  dmuon_text_add(text, "  order:     %s\n",
                  is_renumbered(mesh) ? "ranks renumbered so that blocks stay inside nodes"
                                      : "ranks as launched");
   for (int p = 0; p < mesh->size && p < MAX_LISTED; p++) {
-    if (p % block == 0)
-      dmuon_text_add(text, "%s    replicate %d: ranks", p ? "\n" : "", p / block);
+    if (p % block == 0) dmuon_text_add(text, "%s    replicate %d: ranks", p ? "\n" : "", p / block);
     dmuon_text_add(text, " %d", mesh->rank_at[p]);
     int next = p + 1 < mesh->size && (p + 1) % block ? mesh->rank_at[p + 1] : -1;
     if (next < 0 || mesh->node[next] != mesh->node[mesh->rank_at[p]])
@@ -92,14 +97,14 @@ static void add_all(DMuonMesh mesh, dmuon_text *text) {
   add_places(mesh, text);
   if (!mesh->bootstrap) return;
   char bytes[32];
-  dmuon_text_add(text, "  device:   %s\n", mesh->settings.device);
-  dmuon_text_add(text, "  messages: reduced directly up to %lld ranks, in chunks of %s\n",
+  dmuon_text_add(text, "  device:    %s\n", mesh->settings.device);
+  dmuon_text_add(text, "  messages:  reduced directly up to %lld ranks, in chunks of %s\n",
                  (long long)mesh->settings.reduce_fanin,
                  dmuon_text_bytes(bytes, (double)mesh->settings.chunk_bytes));
   if (mesh->settings.timeout > 0)
-    dmuon_text_add(text, "  timeout:  %g s\n", mesh->settings.timeout);
+    dmuon_text_add(text, "  timeout:   %g s\n", mesh->settings.timeout);
   else
-    dmuon_text_add(text, "  timeout:  none, waits last for ever\n");
+    dmuon_text_add(text, "  timeout:   none, waits last for ever\n");
 }
 
 DMuonErrorCode DMuonMeshView(DMuonMesh mesh, const char *path) {
@@ -167,9 +172,8 @@ DMuonErrorCode DMuonMeshSummary(DMuonMesh mesh, char **json) {
         json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)memory->bytes, "peak_bytes",
                   (json_int_t)memory->peak_bytes, "allocations", (json_int_t)memory->allocations));
     if (mesh->bootstrap)
-      json_object_set_new(
-          root, "mpi_calls",
-          json_integer((json_int_t)dmuon_bootstrap_mpi_calls(mesh->bootstrap)));
+      json_object_set_new(root, "mpi_calls",
+                          json_integer((json_int_t)dmuon_bootstrap_mpi_calls(mesh->bootstrap)));
   }
   DMUON_TRY(dmuon_json_finish(root, json));
   return DMUON_SUCCESS;

@@ -90,6 +90,7 @@ static DMuonErrorCode create_alone(DMuonNewtonSchulz *out) {
 static DMuonErrorCode create_on_mesh(DMuonMesh mesh, DMuonNewtonSchulz *out) {
   DMuonNewtonSchulz ns = NULL;
   DMUON_TRY(dmuon_mesh_check(mesh));
+  dmuon_mesh_add_table(mesh, &dmuon_ns_option_table);
   DMUON_TRY(dmuon_memory_alloc(&mesh->context.memory, 1, sizeof *ns, &ns));
   dmuon_object_init(&ns->object, DMUON_CLASS_NEWTON_SCHULZ, &mesh->context);
   dmuon_mesh_retain(mesh);
@@ -305,6 +306,10 @@ DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64_t batch, 
   dmuon_ns_plan plan;
   DMUON_TRY(dmuon_object_check_state(ns, DMUON_CLASS_NEWTON_SCHULZ, 1, __func__));
   DMUON_TRY(dmuon_ns_check(ns));
+  if (!ns->device) {
+    DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
+               "the mesh is a plan without ranks: it has no device to run on");
+  }
   if (batch < 0) DMUON_FAIL(DMUON_ERR_ARGUMENT, "batch is %lld; at least 0", (long long)batch);
   DMUON_TRY(dmuon_ns_plan_make(&ns->recipe, rows, cols, dtype, &plan));
   DMUON_TRY(check_matrix("in", batch, rows, cols, in, ldin, stridein, 0));

@@ -54,7 +54,8 @@ DMuonErrorCode DMuonNewtonSchulzView(DMuonNewtonSchulz ns, const char *path) {
   const dmuon_ns_table *table = dmuon_ns_table_find(ns->settings.coefficients);
   dmuon_text text;
   dmuon_text_init(&text, &ns->object.context->memory);
-  dmuon_text_add(&text, "Newton-Schulz on device %s\n", ns->device->ops->name);
+  dmuon_text_add(&text, "Newton-Schulz on device %s\n",
+                 ns->device ? ns->device->ops->name : "none (plan)");
   dmuon_text_add(&text, "  coefficients %s, %d steps (%s)\n", ns->settings.coefficients,
                  recipe->steps, table ? table->source : "the program's own");
   for (int i = 0; i < recipe->steps; i++) {

@@ -263,17 +263,10 @@ static DMuonErrorCode publish_owners(DMuonOptimizer opt) {
   return DMUON_SUCCESS;
 }
 
-DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
-  DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
-  if (opt->object.is_set_up) return DMUON_SUCCESS;
+static DMuonErrorCode set_up(DMuonOptimizer opt) {
   DMuonMesh mesh = dmuon_optimizer_mesh(opt);
-  if (dmuon_mesh_is_plan(mesh))
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
-               "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
-               "needs a mesh made by DMuonMeshCreate",
-               mesh->object.name);
-  DMUON_TRY(DMuonModelSetUp(opt->model));
   const char *what = "setting up the optimizer";
+  DMUON_TRY(DMuonModelSetUp(opt->model));
   DMuonErrorCode code = make_parts(opt);
   DMUON_TRY(dmuon_vote_settings(opt, code));
   DMUON_TRY(DMuonPartitionSetUp(opt->partition));
@@ -286,10 +279,27 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
     code =
         dmuon_runtime_broadcast_arrays(&opt->runtime, (int)opt->settings.initial_root, opt->arrays);
   if (!code) code = dmuon_optimizer_refresh_masters(opt);
-  code = dmuon_optimizer_settle(opt, code);
+  return dmuon_optimizer_settle(opt, code);
+}
+
+DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
+  DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
+  if (opt->object.is_set_up) return DMUON_SUCCESS;
+  DMuonMesh mesh = dmuon_optimizer_mesh(opt);
+  if (dmuon_mesh_is_plan(mesh))
+    DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
+               "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
+               "needs a mesh made by DMuonMeshCreate",
+               mesh->object.name);
+  const int makes_ns = opt->ns == NULL;
+  DMuonErrorCode code = set_up(opt);
   if (code) {
     dmuon_optimizer_teardown(opt);
-    return code;
+    if (makes_ns) { /* it has the coefficients of a recipe that may be corrected */
+      dmuon_ns_release(opt->ns);
+      opt->ns = NULL;
+    }
+    return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
   }
   opt->object.is_set_up = 1;
   dmuon_log(&opt->object.context->logger, 2, "optimizer \"%s\" set up: %d parameters here",

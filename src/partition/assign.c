@@ -101,10 +101,12 @@ static int choose(const placement *p, dmuon_slots *slots, const dmuon_unit *unit
   int64_t cap = p->problem->max_owners_per_group;
   int capped = cap > 0 && used_count >= cap;
   switch (p->problem->strategy) {
-    case DMUON_STRATEGY_RANK0: return 0;
+    case DMUON_STRATEGY_RANK0:
+      return 0;
     case DMUON_STRATEGY_ROUND_ROBIN:
       return capped ? used[turn % used_count] : turn % slots->count;
-    default: break;
+    default:
+      break;
   }
   if (!capped) return dmuon_slots_best(slots, used_count, used);
   int best = used[0];
@@ -134,8 +136,8 @@ static void place(placement *p, dmuon_slots *slots, const dmuon_unit *unit, int 
 static DMuonErrorCode place_mesh(dmuon_memory *memory, placement *p, int from, int to) {
   const dmuon_assign_mesh *mesh = &p->problem->meshes[p->units.units[from].mesh];
   dmuon_slots slots;
-  DMUON_TRY(dmuon_slots_init(memory, mesh->replicate, mesh->shard, p->problem->column_balance,
-                             &slots));
+  DMUON_TRY(
+      dmuon_slots_init(memory, mesh->replicate, mesh->shard, p->problem->column_balance, &slots));
   for (int slot = 0; slot < slots.count; slot++)
     for (int t = 0; t < mesh->tp; t++) {
       slots.cost[slot] += p->rank_cost[rank_of(mesh, slot, t)];
@@ -224,8 +226,7 @@ DMuonErrorCode dmuon_assign(dmuon_memory *memory, const dmuon_assign_problem *pr
   if (!code) code = place_all(memory, &p);
   if (!code) {
     size_t ranks = (size_t)problem->rank_count;
-    if (problem->item_count)
-      memcpy(owners, p.owners, (size_t)problem->item_count * sizeof *owners);
+    if (problem->item_count) memcpy(owners, p.owners, (size_t)problem->item_count * sizeof *owners);
     if (slot_cost) memcpy(slot_cost, p.rank_cost, ranks * sizeof *slot_cost);
     if (slot_size) memcpy(slot_size, p.rank_size, ranks * sizeof *slot_size);
     if (statistics && problem->mesh_count > 0) count_up(&p, statistics);

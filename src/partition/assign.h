@@ -1,5 +1,5 @@
-/* Who owns what, as a pure function of names, shapes, groups, costs and meshes: no communication, no
- * object, the same on every rank.
+/* Who owns what, as a pure function of names, shapes, groups, costs and meshes: no communication,
+ * no object, the same on every rank.
  *
  * Greedy longest processing time over all replicate x shard slots of each mesh; smaller meshes are
  * placed first and larger ones see the load they left on each rank. */
@@ -36,8 +36,8 @@ typedef struct {
   const dmuon_assign_mesh *meshes;
   int rank_count; /* ranks in the whole */
   dmuon_strategy strategy;
-  int pack_small;             /* merge a group's items below pack_threshold into one unit */
-  int64_t pack_threshold;     /* 5,000,000 elements */
+  int pack_small;               /* merge a group's items below pack_threshold into one unit */
+  int64_t pack_threshold;       /* 5,000,000 elements */
   int64_t max_owners_per_group; /* 0: no limit */
   int column_balance;           /* balance shard columns before slots when replicate > 1 */
 } dmuon_assign_problem;
@@ -51,8 +51,8 @@ typedef struct {
   int64_t max_size, min_size;
 } dmuon_assign_statistics;
 
-/* owners[i] = replicate, shard, tp of item i (tp 0 unless fixed). slot_cost and slot_size (by rank of the whole) and
- * statistics may be NULL. */
+/* owners[i] = replicate, shard, tp of item i (tp 0 unless fixed). slot_cost and slot_size (by rank
+ * of the whole) and statistics may be NULL. */
 DMuonErrorCode dmuon_assign(dmuon_memory *memory, const dmuon_assign_problem *problem,
                             int (*owners)[3], double *slot_cost, int64_t *slot_size,
                             dmuon_assign_statistics *statistics);

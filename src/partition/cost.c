@@ -29,8 +29,8 @@ static int name_contains(const char *name, const char *word) {
 }
 
 int dmuon_cost_is_base(const char *name, int ndim) {
-  static const char *const words[] = {"embed", "lm_head", "norm", "ln_", ".ln",
-                                      "bias",  "rope",    "rotary"};
+  static const char *const words[] = {"embed", "lm_head", "norm", "ln_",
+                                      ".ln",   "bias",    "rope", "rotary"};
   if (ndim < 2) return 1;
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (name_contains(name, words[i])) return 1;
@@ -60,4 +60,6 @@ double dmuon_cost_optimizer(const char *name, int ndim, const int64_t *dims) {
   return dmuon_cost_matrices(1, rows, cols);
 }
 
-double dmuon_cost_numel(int64_t numel) { return (double)(numel > 0 ? numel : 1); }
+double dmuon_cost_numel(int64_t numel) {
+  return (double)(numel > 0 ? numel : 1);
+}

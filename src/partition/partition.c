@@ -1,6 +1,6 @@
 /* The partition object: wishes in, a plan out. It gathers what the pure assignment needs (costs,
- * fixed owners, meshes), runs it on every rank, and makes sure that all have the same. Who owns what
- * is decided in assign.c. */
+ * fixed owners, meshes), runs it on every rank, and makes sure that all have the same. Who owns
+ * what is decided in assign.c. */
 #include "partition/partition.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static const dmuon_option_spec partition_specs[] = {
     {"pack_small_params", DMUON_OPTION_BOOL, offsetof(dmuon_partition_settings, pack_small_params),
      "1", 0, 0, NULL, "one owner for all small parameters of a group"},
     {"pack_threshold", DMUON_OPTION_INT, offsetof(dmuon_partition_settings, pack_threshold),
-     "5000000", 0, (double)INT64_MAX, NULL, "elements below which a parameter is small"},
+     "5000000", 0, 1e18, NULL, "elements below which a parameter is small"},
 };
 enum { STRATEGY, COST_MODEL };
 
@@ -72,8 +72,8 @@ DMuonErrorCode DMuonPartitionCreate(DMuonModel model, DMuonPartition *part) {
   DMuonPartition made = NULL;
   DMUON_TRY(dmuon_memory_alloc(&context->memory, 1, sizeof *made, &made));
   dmuon_object_init(&made->object, DMUON_CLASS_PARTITION, context);
-  DMuonErrorCode code = dmuon_options_defaults(&context->memory, &dmuon_partition_option_table,
-                                               &made->settings);
+  DMuonErrorCode code =
+      dmuon_options_defaults(&context->memory, &dmuon_partition_option_table, &made->settings);
   if (code) {
     dmuon_memory_free(made);
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
@@ -123,8 +123,8 @@ static DMuonErrorCode find_word(const char *what, const char *word, const char *
 
 DMuonErrorCode DMuonPartitionSetStrategy(DMuonPartition part, const char *name) {
   DMUON_TRY(check_setter(part, __func__));
-  DMUON_TRY(find_word("owner strategy", name, strategies, "balanced",
-                      &part->settings.owner_strategy));
+  DMUON_TRY(
+      find_word("owner strategy", name, strategies, "balanced", &part->settings.owner_strategy));
   part->program[STRATEGY] = 1;
   return DMUON_SUCCESS;
 }
@@ -162,8 +162,7 @@ DMuonErrorCode DMuonPartitionSetOwner(DMuonPartition part, const char *pattern, 
     dmuon_memory_free(copy);
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
   }
-  part->fixed[part->fixed_count++] =
-      (dmuon_partition_fixed){copy, {replicate, shard, tp}};
+  part->fixed[part->fixed_count++] = (dmuon_partition_fixed){copy, {replicate, shard, tp}};
   return DMUON_SUCCESS;
 }
 
@@ -213,8 +212,10 @@ int64_t dmuon_partition_bytes(const dmuon_param *param) {
   switch (param->route) {
     case DMUON_ROUTE_MUON:
       return param->numel * (int64_t)(dmuon_dtype_bytes(param->master_dtype) + state);
-    case DMUON_ROUTE_FROZEN: return param->numel * (int64_t)dmuon_dtype_bytes(param->dtype);
-    default: return param->numel * (int64_t)(dmuon_dtype_bytes(param->master_dtype) + 2 * state);
+    case DMUON_ROUTE_FROZEN:
+      return param->numel * (int64_t)dmuon_dtype_bytes(param->dtype);
+    default:
+      return param->numel * (int64_t)(dmuon_dtype_bytes(param->master_dtype) + 2 * state);
   }
 }
 
@@ -285,12 +286,13 @@ static DMuonErrorCode merge_rules(work *w) {
   if (dmuon_mesh_is_plan(mesh)) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_agree_reduce(mesh->bootstrap, "fixed owners", &any, sizeof any, larger, NULL));
   if (!any || !w->count) return DMUON_SUCCESS;
-  int (*mine)[3] = NULL;
+  int(*mine)[3] = NULL;
   size_t bytes = (size_t)w->count * sizeof *mine;
   DMuonErrorCode code = dmuon_memory_alloc(w->memory, w->count, sizeof *mine, &mine);
   DMUON_TRY(dmuon_mesh_agree_error(mesh, "fixed owners", code));
   memcpy(mine, w->fixed, bytes);
-  code = dmuon_agree_reduce(mesh->bootstrap, "fixed owners", w->fixed, (int64_t)bytes, larger, NULL);
+  code =
+      dmuon_agree_reduce(mesh->bootstrap, "fixed owners", w->fixed, (int64_t)bytes, larger, NULL);
   const dmuon_registry *registry = &w->part->model->registry;
   DMuonErrorCode here = DMUON_SUCCESS;
   for (int i = 0; i < w->count && !code && !here; i++)
@@ -354,8 +356,8 @@ static void describe_plan(DMuonPartition part, dmuon_text *text) {
   for (int i = 0; i < registry->param_count; i++)
     dmuon_text_add(text, "cost of %s=%.17g\n", registry->params[i].name, part->item_cost[i]);
   for (int i = 0; i < registry->param_count; i++)
-    dmuon_text_add(text, "owner of %s=(%d, %d, %d)\n", registry->params[i].name,
-                   part->owners[i][0], part->owners[i][1], part->owners[i][2]);
+    dmuon_text_add(text, "owner of %s=(%d, %d, %d)\n", registry->params[i].name, part->owners[i][0],
+                   part->owners[i][1], part->owners[i][2]);
 }
 
 static DMuonErrorCode make_plan(work *w) {
@@ -374,8 +376,7 @@ static DMuonErrorCode make_plan(work *w) {
 static uint64_t hash_plan(DMuonPartition part) {
   const dmuon_registry *registry = &part->model->registry;
   uint64_t hash = dmuon_hash_int(DMUON_HASH_SEED, (int64_t)registry->hash);
-  return dmuon_hash_bytes(hash, part->owners,
-                          (size_t)registry->param_count * sizeof *part->owners);
+  return dmuon_hash_bytes(hash, part->owners, (size_t)registry->param_count * sizeof *part->owners);
 }
 
 DMuonErrorCode DMuonPartitionSetUp(DMuonPartition part) {

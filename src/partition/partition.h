@@ -15,7 +15,7 @@ typedef struct dmuon_partition_fixed {
 } dmuon_partition_fixed;
 
 typedef struct {
-  int owner_strategy; /* dmuon_strategy */
+  int owner_strategy;   /* dmuon_strategy */
   int owner_cost_model; /* optimizer, numel */
   int64_t max_owners_per_group;
   int hsdp_column_balance;

@@ -1,9 +1,10 @@
-/* Keeps the slots of a mesh in a tournament, a binary tree whose nodes know the best slot below them.
+/* Keeps the slots of a mesh in a tournament, a binary tree whose nodes know the best slot below
+ * them.
  *
  * A load added to one slot changes that slot against all, and its column against other columns; it
  * changes nothing between two other slots of the column. So the nodes to play again are those above
- * the slot and those above the two ends of its column. The best slot outside a given set is found by
- * opening nodes best first; only nodes whose winner is excluded are opened further, and excluded
+ * the slot and those above the two ends of its column. The best slot outside a given set is found
+ * by opening nodes best first; only nodes whose winner is excluded are opened further, and excluded
  * slots, just loaded by the same group, are seldom near the top. */
 #include "partition/slots.h"
 
@@ -19,8 +20,7 @@ DMuonErrorCode dmuon_slots_init(dmuon_memory *memory, int replicate, int shard, 
   if (!code) code = dmuon_memory_alloc(memory, made.count, sizeof *made.size, &made.size);
   if (!code) code = dmuon_memory_alloc(memory, shard, sizeof *made.column_cost, &made.column_cost);
   if (!code) code = dmuon_memory_alloc(memory, shard, sizeof *made.column_size, &made.column_size);
-  if (!code)
-    code = dmuon_memory_alloc(memory, 2 * (int64_t)made.leaves, sizeof(int), &made.winner);
+  if (!code) code = dmuon_memory_alloc(memory, 2 * (int64_t)made.leaves, sizeof(int), &made.winner);
   if (!code) code = dmuon_memory_alloc(memory, made.count, sizeof(int), &made.marked);
   if (!code) code = dmuon_memory_alloc(memory, made.leaves, sizeof(int), &made.frontier);
   if (code) {

@@ -129,8 +129,8 @@ static DMuonErrorCode order_meshes(dmuon_memory *memory, const dmuon_assign_prob
   return DMUON_SUCCESS;
 }
 
-/* Fills units and member from group (of each item), groups in order: large items alone as they come,
- * then the small ones of the group together. */
+/* Fills units and member from group (of each item), groups in order: large items alone as they
+ * come, then the small ones of the group together. */
 static DMuonErrorCode cut(dmuon_memory *memory, const dmuon_assign_problem *problem,
                           const int *group, dmuon_units *out) {
   int n = problem->item_count, *start = NULL, *item_at = NULL;
@@ -203,8 +203,8 @@ DMuonErrorCode dmuon_units_make(dmuon_memory *memory, const dmuon_assign_problem
   if (!code) code = dmuon_memory_alloc(memory, n, sizeof *made.units, &made.units);
   if (!code) code = dmuon_memory_alloc(memory, n, sizeof *made.member, &made.member);
   if (!code)
-    code = dmuon_memory_alloc(memory, made.group_count, sizeof *made.group_units,
-                              &made.group_units);
+    code =
+        dmuon_memory_alloc(memory, made.group_count, sizeof *made.group_units, &made.group_units);
   if (!code) code = cut(memory, problem, group, &made);
   if (!code) code = put_in_order(memory, problem, &made);
   dmuon_memory_free(group);

@@ -6,9 +6,9 @@
 #include "partition/assign.h"
 
 typedef struct {
-  int mesh, group;           /* group: number of (mesh, key) in first-seen order */
-  int first, count;          /* members: dmuon_units.member[first .. first+count) */
-  int fixed;                 /* 0: all axes wanted, 1: some, 2: free; placed in this order */
+  int mesh, group;  /* group: number of (mesh, key) in first-seen order */
+  int first, count; /* members: dmuon_units.member[first .. first+count) */
+  int fixed;        /* 0: all axes wanted, 1: some, 2: free; placed in this order */
   double cost;
   int64_t size;
 } dmuon_unit;
@@ -20,8 +20,8 @@ typedef struct {
   int *group_units;  /* [group_count] units of each group */
 } dmuon_units;
 
-/* Cuts the problem's items into units and puts these into order: meshes by size, fixed owners first,
- * then by strategy. */
+/* Cuts the problem's items into units and puts these into order: meshes by size, fixed owners
+ * first, then by strategy. */
 DMuonErrorCode dmuon_units_make(dmuon_memory *memory, const dmuon_assign_problem *problem,
                                 dmuon_units *units);
 void dmuon_units_free(dmuon_units *units);

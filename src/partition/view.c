@@ -20,7 +20,8 @@ static void add_head(DMuonPartition part, dmuon_text *text) {
   DMuonPartitionInfo info = {.struct_size = sizeof info};
   char most[32], least[32];
   DMuonPartitionGetInfo(part, &info);
-  dmuon_text_add(text, "partition: %d parameters in %d units (%d packed) on %d slots of mesh %dx%dx%d\n",
+  dmuon_text_add(text,
+                 "partition: %d parameters in %d units (%d packed) on %d slots of mesh %dx%dx%d\n",
                  registry->param_count, s->units, s->packed_units, s->slots, whole->replicate,
                  whole->shard, whole->tp);
   dmuon_text_add(text, "  cost a slot:   at most %.6g, mean %.6g; lower bound %.6g, ratio %.3f\n",
@@ -47,8 +48,8 @@ static DMuonErrorCode add_slots(DMuonPartition part, dmuon_text *text) {
   for (int i = 0; i < whole->size; i++) order[i] = i;
   DMuonErrorCode code = DMUON_SUCCESS;
   if (shown < whole->size)
-    code = dmuon_sort(text->memory, order, whole->size, sizeof *order, compare_load,
-                      part->slot_cost);
+    code =
+        dmuon_sort(text->memory, order, whole->size, sizeof *order, compare_load, part->slot_cost);
   dmuon_text_add(text, "  %-18s %8s %10s %12s %14s %10s\n", "owner (r, s, t)", "rank", "parameters",
                  "cost", "elements", "bytes");
   for (int i = 0; i < shown && !code; i++) {
@@ -60,8 +61,7 @@ static DMuonErrorCode add_slots(DMuonPartition part, dmuon_text *text) {
                    (long long)part->slot_size[p],
                    dmuon_text_bytes(bytes, (double)part->slot_bytes[p]));
   }
-  if (shown < whole->size)
-    dmuon_text_add(text, "  ... and %d with less\n", whole->size - shown);
+  if (shown < whole->size) dmuon_text_add(text, "  ... and %d with less\n", whole->size - shown);
   dmuon_memory_free(order);
   return code;
 }
@@ -106,10 +106,10 @@ static json_t *owners_summary(DMuonPartition part) {
   for (int i = 0; i < registry->param_count; i++) {
     const int *owner = part->owners[i];
     json_array_append_new(
-        owners, json_pack("{s:s, s:f, s:i, s:[i,i,i], s:i}", "name", registry->params[i].name,
-                          "cost", part->item_cost[i], "mesh", registry->params[i].mesh, "owner",
-                          owner[0], owner[1], owner[2], "rank",
-                          part->model->mesh->rank_at[dmuon_partition_position(part, i)]));
+        owners,
+        json_pack("{s:s, s:f, s:i, s:[i,i,i], s:i}", "name", registry->params[i].name, "cost",
+                  part->item_cost[i], "mesh", registry->params[i].mesh, "owner", owner[0], owner[1],
+                  owner[2], "rank", part->model->mesh->rank_at[dmuon_partition_position(part, i)]));
   }
   return owners;
 }
@@ -121,8 +121,7 @@ static json_t *slots_summary(DMuonPartition part) {
     json_array_append_new(
         slots, json_pack("{s:i, s:i, s:f, s:I, s:I}", "rank", part->model->mesh->rank_at[p],
                          "parameters", part->slot_params[p], "cost", part->slot_cost[p], "elements",
-                         (json_int_t)part->slot_size[p], "bytes",
-                         (json_int_t)part->slot_bytes[p]));
+                         (json_int_t)part->slot_size[p], "bytes", (json_int_t)part->slot_bytes[p]));
   return slots;
 }
 
@@ -135,14 +134,14 @@ DMuonErrorCode DMuonPartitionSummary(DMuonPartition part, char **json) {
   char hash[17];
   for (int i = 0; i < 16; i++) hash[i] = "0123456789abcdef"[part->hash >> (60 - 4 * i) & 15];
   hash[16] = 0;
-  json_t *root = json_pack(
-      "{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "class",
-      "partition", "hash", hash, "units", s->units, "packed_units", s->packed_units, "slots",
-      s->slots, "idle_slots", s->idle_slots, "max_cost", s->max_cost, "mean_cost", s->mean_cost,
-      "lower_bound", s->lower_bound, "ratio", ratio(s), "largest_unit", s->largest_unit,
-      "largest_parameter", s->largest_item, "max_bytes", (json_int_t)info.max_bytes, "min_bytes",
-      (json_int_t)info.min_bytes, "slot_loads", slots_summary(part), "owners",
-      owners_summary(part));
+  json_t *root =
+      json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o}",
+                "class", "partition", "hash", hash, "units", s->units, "packed_units",
+                s->packed_units, "slots", s->slots, "idle_slots", s->idle_slots, "max_cost",
+                s->max_cost, "mean_cost", s->mean_cost, "lower_bound", s->lower_bound, "ratio",
+                ratio(s), "largest_unit", s->largest_unit, "largest_parameter", s->largest_item,
+                "max_bytes", (json_int_t)info.max_bytes, "min_bytes", (json_int_t)info.min_bytes,
+                "slot_loads", slots_summary(part), "owners", owners_summary(part));
   DMUON_TRY(dmuon_json_finish(root, json));
   return DMUON_SUCCESS;
 }

@@ -11,3 +11,26 @@ check_PROGRAMS += test/fault/comm_timeout.np3
 TESTS += test/fault/comm_timeout.np3
 CORE_TESTS += test/fault/comm_timeout.np3
 test_fault_comm_timeout_np3_SOURCES = test/fault/comm_timeout.c
+
+# src/mesh, src/partition
+check_PROGRAMS += test/fault/mesh_misuse.np4
+TESTS += test/fault/mesh_misuse.np4
+CORE_TESTS += test/fault/mesh_misuse.np4
+test_fault_mesh_misuse_np4_SOURCES = test/fault/mesh_misuse.c
+
+# A step that must not take place, or cannot: all ranks say the same and go on.
+step_fault_tests = \
+  test/fault/step_nonfinite.np4 \
+  test/fault/step_disagree.np4 \
+  test/fault/step_alloc.np3 \
+  test/fault/step_stopped.np4
+check_PROGRAMS += $(step_fault_tests)
+TESTS += $(step_fault_tests)
+CORE_TESTS += test/fault/step_nonfinite.np4 test/fault/step_disagree.np4
+test_fault_step_nonfinite_np4_SOURCES = test/fault/step_nonfinite.c \
+  test/step_case.c test/step_case.h test/reference.c test/reference.h
+test_fault_step_disagree_np4_SOURCES = test/fault/step_disagree.c \
+  test/step_case.c test/step_case.h test/reference.c test/reference.h
+test_fault_step_alloc_np3_SOURCES = test/fault/step_alloc.c
+test_fault_step_stopped_np4_SOURCES = test/fault/step_stopped.c \
+  test/step_case.c test/step_case.h test/reference.c test/reference.h

@@ -4,6 +4,8 @@
 #include "comm/bootstrap.h"
 #include "tap_mpi.h"
 
+#include <threads.h>
+
 static dmuon_context context;
 
 static void sum(void *into, const void *from, int64_t bytes, void *unused) {
@@ -53,6 +55,23 @@ static void test_refusals(void) {
   MPI_Comm_free(&half);
   dmuon_bootstrap_destroy(NULL);
   dmuon_bootstrap_destroy(&b);
+}
+
+static int check_elsewhere(void *code) {
+  *(DMuonErrorCode *)code = dmuon_bootstrap_check_mpi();
+  return 0;
+}
+
+static void test_thread(void) {
+  DMuonErrorCode code = DMUON_SUCCESS;
+  int provided;
+  thrd_t thread;
+  MPI_Query_thread(&provided);
+  int right = thrd_create(&thread, check_elsewhere, &code) == thrd_success;
+  right = right && thrd_join(thread, NULL) == thrd_success;
+  DMuonErrorCode expected = provided < MPI_THREAD_SERIALIZED ? DMUON_ERR_THREAD : DMUON_SUCCESS;
+  tap_ok(right && code == expected && !dmuon_bootstrap_check_mpi(),
+         "another thread than MPI's main one needs a thread level");
 }
 
 static void test_grid(void) {
@@ -199,6 +218,7 @@ int main(int argc, char **argv) {
   tap_ok(early == DMUON_ERR_STATE && !b, "before MPI_Init it is refused");
   if (tap_size != 4) return tap_mpi_done();
   test_refusals();
+  test_thread();
   test_grid();
   test_cache();
   test_many();

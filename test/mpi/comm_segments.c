@@ -331,11 +331,16 @@ static void test_special(const char *mode) {
 }
 
 static void test_memory(void) {
+  int64_t in_use = context.memory.bytes;
   comm->chunk_bytes = 4 << 20;
   comm->fanin = 32;
   DMuonErrorCode code = comm->ops->reserve(comm, 800000, DMUON_FLOAT32);
   if (!code) code = device->ops->reserve(device, 100);
   int64_t reserved = context.memory.allocations;
+  int partial_sums = 0;
+  while (1 << partial_sums < tap_size) partial_sums++;
+  tap_ok(context.memory.bytes - in_use <= (partial_sums + 4) * ((int64_t)4 << 20),
+         "memory of a reduction: the logarithm of the ranks, and a few chunks");
   int64_t wrong = reduce_once(4, 700000, DMUON_FLOAT32, DMUON_FLOAT32, 4 << 20, 0, 1);
   /* the tree's buffers are fewer or as many from 8 ranks on; below, it may take more once */
   wrong += reduce_once(4, 700000, DMUON_FLOAT32, DMUON_FLOAT32, 4 << 20, 0, 1);

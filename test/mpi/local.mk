@@ -42,3 +42,26 @@ CORE_TESTS += $(comm_tests)
 test_mpi_comm_agree_npall_SOURCES = test/mpi/comm_agree.c
 test_mpi_comm_bootstrap_np4_SOURCES = test/mpi/comm_bootstrap.c
 test_mpi_comm_segments_npall_SOURCES = test/mpi/comm_segments.c
+
+# src/mesh
+check_PROGRAMS += test/mpi/mesh_basic.npall
+TESTS += test/mpi/mesh_basic.npall
+CORE_TESTS += test/mpi/mesh_basic.npall
+test_mpi_mesh_basic_npall_SOURCES = test/mpi/mesh_basic.c
+
+# The optimizer's step.
+step_case_sources = test/step_case.c test/step_case.h test/reference.c test/reference.h
+step_tests = \
+  test/mpi/step_reference.npall \
+  test/mpi/step_live.npall \
+  test/mpi/step_identity2.np2 \
+  test/mpi/step_identity.np4 \
+  test/mpi/step_identity8.np8
+check_PROGRAMS += $(step_tests)
+TESTS += $(step_tests)
+CORE_TESTS += test/mpi/step_reference.npall test/mpi/step_identity.np4
+test_mpi_step_reference_npall_SOURCES = test/mpi/step_reference.c $(step_case_sources)
+test_mpi_step_live_npall_SOURCES = test/mpi/step_live.c $(step_case_sources)
+test_mpi_step_identity2_np2_SOURCES = test/mpi/step_identity.c $(step_case_sources)
+test_mpi_step_identity_np4_SOURCES = test/mpi/step_identity.c $(step_case_sources)
+test_mpi_step_identity8_np8_SOURCES = test/mpi/step_identity.c $(step_case_sources)

@@ -332,7 +332,7 @@ int main(int argc, char **argv) {
   int sizes[8][2];
   DMuonMesh mesh[8] = {NULL};
   tap_mpi_init(&argc, &argv);
-  tap_plan(SETTINGS);
+  tap_plan(0);
   const int meshes = sizes_for(tap_size, sizes);
   DMuonErrorCode code = DMUON_SUCCESS;
   for (int i = 0; i < meshes && !code; i++) {
@@ -344,6 +344,7 @@ int main(int argc, char **argv) {
     ref_param params[CASE_PARAMS];
     int good[STEPS] = {0};
     const int at = n % meshes;
+    if (tap_size > 4 && n % 2 != tap_size % 2) continue; /* the other half on 8, or 7, ranks */
     case_reference(params);
     if (!code) code = run(&settings[n], n, mesh[at], &c, params, good);
     if (!tap_ok(!code && good[0] && good[1] && good[2], "%s (%d x %d)", settings[n].label,

@@ -6,13 +6,22 @@ test_numerics_gpt_gradient_t_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/examples
 test_numerics_gpt_gradient_t_LDADD = $(BLAS_LIBS) -lm
 
 # Newton-Schulz: accuracy and known results; its example and its benchmark, run.
-ns_numerics_tests = test/numerics/ns_accuracy.t test/numerics/ns_cases.t
+ns_numerics_tests = test/numerics/ns_accuracy.t test/numerics/ns_cases.t \
+  test/numerics/ns_options.np2
 ns_numerics_scripts = test/numerics/ex_newton_schulz.sh test/numerics/bench_verbs.sh
 check_PROGRAMS += $(ns_numerics_tests)
 TESTS += $(ns_numerics_tests) $(ns_numerics_scripts)
-CORE_TESTS += test/numerics/ns_cases.t
+CORE_TESTS += test/numerics/ns_cases.t test/numerics/ns_options.np2
 VALGRIND_TESTS += test/numerics/ns_cases.t
 EXTRA_DIST += $(ns_numerics_scripts)
 test_numerics_ns_accuracy_t_SOURCES = test/numerics/ns_accuracy.c tools/spectra.h
 test_numerics_ns_accuracy_t_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools
 test_numerics_ns_cases_t_SOURCES = test/numerics/ns_cases.c
+test_numerics_ns_options_np2_SOURCES = test/numerics/ns_options.c
+
+# Known numbers of the update rules.
+check_PROGRAMS += test/numerics/update_golden.np1
+TESTS += test/numerics/update_golden.np1
+CORE_TESTS += test/numerics/update_golden.np1
+VALGRIND_TESTS += test/numerics/update_golden.np1
+test_numerics_update_golden_np1_SOURCES = test/numerics/update_golden.c

@@ -64,3 +64,20 @@ CORE_TESTS += $(ns_unit_tests)
 VALGRIND_TESTS += test/unit/ns_restarts.t
 test_unit_ns_restarts_t_SOURCES = test/unit/ns_restarts.c
 test_unit_ns_tables_t_SOURCES = test/unit/ns_tables.c
+
+# src/mesh, src/partition
+mesh_unit_tests = \
+  test/unit/mesh_layout.t \
+  test/unit/partition_examples.t \
+  test/unit/partition_object.t \
+  test/unit/partition_properties.t
+check_PROGRAMS += $(mesh_unit_tests)
+TESTS += $(mesh_unit_tests) test/unit/ex02.sh
+CORE_TESTS += $(mesh_unit_tests)
+VALGRIND_TESTS += test/unit/mesh_layout.t test/unit/partition_examples.t
+test_unit_mesh_layout_t_SOURCES = test/unit/mesh_layout.c
+test_unit_partition_examples_t_SOURCES = test/unit/partition_examples.c
+test_unit_partition_object_t_SOURCES = test/unit/partition_object.c
+test_unit_partition_properties_t_SOURCES = test/unit/partition_properties.c
+EXTRA_DIST += test/unit/ex02.sh test/data/shapes/fno2d.txt test/data/shapes/gpt2-124m.txt \
+  test/data/shapes/llama3.2-1b.txt

@@ -1,4 +1,5 @@
 /* The partition as an object on plan meshes: wishes, refusals, answers, size. */
+#define _POSIX_C_SOURCE 200809L
 #include <dmuon.h>
 
 #include "mesh/mesh.h"
@@ -34,7 +35,8 @@ static void add_layers(int count, int64_t h, int64_t inner, int64_t kv) {
   static const char *const tail[7] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                                       "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
                                       "mlp.down_proj"};
-  const int64_t shape[7][2] = {{h, h}, {kv, h}, {kv, h}, {h, h}, {inner, h}, {inner, h}, {h, inner}};
+  const int64_t shape[7][2] = {{h, h},     {kv, h},    {kv, h},   {h, h},
+                               {inner, h}, {inner, h}, {h, inner}};
   for (int l = 0; l < count; l++)
     for (int k = 0; k < 7; k++) {
       char name[80];
@@ -167,7 +169,8 @@ static void test_refusals(void) {
   add("layers.0.w", 8, 8);
   DMuonPartitionSetOwner(part, "*", 2, 0, 0);
   tap_ok(DMuonPartitionSetUp(part) != DMUON_SUCCESS, "an owner outside the mesh");
-  tap_contains(DMuonErrorGetMessage(), "replicate owner 2 out of range [0,2) for layers.0.w", "named");
+  tap_contains(DMuonErrorGetMessage(), "replicate owner 2 out of range [0,2) for layers.0.w",
+               "named");
   end();
   begin(1, 2);
   tap_ok(!DMuonPartitionSetUp(part), "a model without parameters");
