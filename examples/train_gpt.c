@@ -180,6 +180,12 @@ static int share_text(Training *run, int rank, FILE **json) {
 
 /* ---- what libdmuon is told ------------------------------------------------------------------ */
 
+/* The library itself prints nothing: what it has to say once a run (an option that nobody knows) is
+ * shown by rank 0. */
+static void show_line(void *context, int level, const char *line) {
+  if (level <= 1 && *(const int *)context == 0) fprintf(stderr, "train_gpt: %s\n", line);
+}
+
 static DMuonErrorCode attach(Training *run) {
   const Settings *s = run->settings;
   const int64_t D = s->width, qkv[] = {D, D, D};
@@ -410,6 +416,7 @@ int main(int argc, char **argv) {
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshCreate(MPI_COMM_WORLD, &run.mesh));
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetSizes(run.mesh, DMUON_DECIDE, DMUON_DECIDE, 1));
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetFromOptions(run.mesh, &argc, argv));
+  DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetLogger(run.mesh, show_line, &rank));
 
   if (settings_read(&settings, argc, argv, why, sizeof why)) {
     if (rank == 0) fprintf(stderr, "train_gpt: %s", why);

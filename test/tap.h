@@ -32,7 +32,8 @@
 
 static struct {
   int planned, run, failed;
-  int quiet;                   /* another rank prints */
+  int quiet; /* another rank prints */
+  int plan_printed;
   int (*agree)(int condition); /* NULL: this process decides alone */
 } tap_state;
 
@@ -48,10 +49,14 @@ static void TAP_PRINTF(1, 2) tap_diag(const char *format, ...) {
   fflush(stdout);
 }
 
-/* count 0: not known yet; tap_done prints the plan then. */
+/* count 0: not known yet. A plan set after the first assertion, or not at all, is printed at the
+ * end: TAP has it before all points or after them. */
 static void TAP_UNUSED tap_plan(int count) {
   tap_state.planned = count;
-  if (count > 0 && !tap_state.quiet) printf("1..%d\n", count), fflush(stdout);
+  if (count <= 0 || tap_state.run || tap_state.quiet) return;
+  tap_state.plan_printed = 1;
+  printf("1..%d\n", count);
+  fflush(stdout);
 }
 
 static int tap_report(int condition, const char *directive, const char *format, va_list args) {
@@ -155,7 +160,8 @@ static int TAP_PRINTF(1, 2) tap_skip_all(const char *reason, ...) {
 /* Prints a plan left open; returns main's exit status. */
 static int TAP_UNUSED tap_done(void) {
   if (!tap_state.quiet) {
-    if (tap_state.planned <= 0) printf("1..%d\n", tap_state.run);
+    if (!tap_state.plan_printed)
+      printf("1..%d\n", tap_state.planned > 0 ? tap_state.planned : tap_state.run);
     if (tap_state.planned > 0 && tap_state.planned != tap_state.run)
       printf("# planned %d, ran %d\n", tap_state.planned, tap_state.run);
     if (tap_state.failed) printf("# %d of %d failed\n", tap_state.failed, tap_state.run);

@@ -123,6 +123,10 @@ void dmuon_options_list(const dmuon_options *options, dmuon_text *text);
 void dmuon_options_report(const dmuon_options *options, int table_count,
                           const dmuon_option_table *const *tables, dmuon_text *text);
 
+/* The end of that report alone: nothing when everything said was used. */
+void dmuon_options_unused(const dmuon_options *options, int table_count,
+                          const dmuon_option_table *const *tables, dmuon_text *text);
+
 /* The only getenv of the library; name is the whole name ("DMUON_OPTIONS_FILE"). NULL when unset or
  * empty. The string is the environment's. */
 const char *dmuon_environment(const char *name);

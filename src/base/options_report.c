@@ -173,22 +173,10 @@ static void add_unused(const dmuon_options *options, int table_count,
   dmuon_text_add(text, "\n");
 }
 
-void dmuon_options_report(const dmuon_options *options, int table_count,
+void dmuon_options_unused(const dmuon_options *options, int table_count,
                           const dmuon_option_table *const *tables, dmuon_text *text) {
   int unused = 0, known = options->effective_count + 1;
-  dmuon_text_add(text, "options: name, value in force, source, meaning\n");
-  for (int i = 0; i < options->effective_count; i++) {
-    const dmuon_options_entry *entry = &options->effective[i];
-    add_row(text, entry->name, entry->value, dmuon_option_source_name(entry->source), entry->help);
-  }
-  for (int t = 0; t < table_count; t++) {
-    known += tables[t]->count;
-    if (is_applied(options, tables[t])) continue;
-    for (int i = 0; i < tables[t]->count; i++) {
-      const dmuon_option_spec *spec = &tables[t]->specs[i];
-      add_row(text, spec->name, spec->default_text, "default", spec->help);
-    }
-  }
+  for (int t = 0; t < table_count; t++) known += tables[t]->count;
   for (int i = 0; i < options->said_count; i++) unused += !options->said[i].is_used;
   if (!unused) return;
   const char **room = NULL;
@@ -200,4 +188,21 @@ void dmuon_options_report(const dmuon_options *options, int table_count,
     add_unused(options, table_count, tables, &options->said[i], room, text);
   }
   dmuon_memory_free(room);
+}
+
+void dmuon_options_report(const dmuon_options *options, int table_count,
+                          const dmuon_option_table *const *tables, dmuon_text *text) {
+  dmuon_text_add(text, "options: name, value in force, source, meaning\n");
+  for (int i = 0; i < options->effective_count; i++) {
+    const dmuon_options_entry *entry = &options->effective[i];
+    add_row(text, entry->name, entry->value, dmuon_option_source_name(entry->source), entry->help);
+  }
+  for (int t = 0; t < table_count; t++) {
+    if (is_applied(options, tables[t])) continue;
+    for (int i = 0; i < tables[t]->count; i++) {
+      const dmuon_option_spec *spec = &tables[t]->specs[i];
+      add_row(text, spec->name, spec->default_text, "default", spec->help);
+    }
+  }
+  dmuon_options_unused(options, table_count, tables, text);
 }

@@ -282,6 +282,18 @@ static DMuonErrorCode set_up(DMuonOptimizer opt) {
   return dmuon_optimizer_settle(opt, code);
 }
 
+/* A mistyped option is no error (another optimizer may yet take it), but it is not silent. */
+static void log_unused_options(DMuonOptimizer opt) {
+  DMuonMesh mesh = dmuon_optimizer_mesh(opt);
+  const char *data;
+  dmuon_text text;
+  dmuon_text_init(&text, &opt->object.context->memory);
+  dmuon_options_unused(&mesh->context.options, mesh->table_count, mesh->tables, &text);
+  if (text.length > 0 && !dmuon_text_finish(&text, &data))
+    dmuon_log(&mesh->context.logger, 1, "%.*s", (int)text.length - 1, data);
+  dmuon_text_free(&text);
+}
+
 DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   if (opt->object.is_set_up) return DMUON_SUCCESS;
@@ -302,6 +314,7 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
   }
   opt->object.is_set_up = 1;
+  log_unused_options(opt);
   dmuon_log(&opt->object.context->logger, 2, "optimizer \"%s\" set up: %d parameters here",
             opt->object.name, opt->model->registry.local_count);
   return DMUON_SUCCESS;

@@ -19,7 +19,7 @@ DMuonErrorCode dmuon_update_plan_make(dmuon_memory *memory, const dmuon_param *p
     code = dmuon_ns_plan_make(recipe, piece.view.rows, piece.view.cols, param->state_dtype,
                               &made.plans[i]);
     if (code) break;
-    made.operations += made.plans[i].operations;
+    made.operations += made.plans[i].operations + 2 * (piece.view.strips - 1);
     if (made.plans[i].workspace_bytes > largest) largest = made.plans[i].workspace_bytes;
   }
   if (code) {
