@@ -57,6 +57,12 @@ AC_DEFUN([DMUON_FLAGS], [
   DMUON_FLAG([dmuon_cflags], [-Wextra])
   dnl MPICH's MPI_STATUSES_IGNORE is the pointer 1, which gcc 12 takes for an array of size 0.
   DMUON_FLAG([dmuon_cflags], [--param=min-pagesize=0])
+  dnl Instrumented code makes gcc warn of truncations and values that cannot be; its manual says so.
+  AS_IF([test "$enable_sanitize" != no], [
+    DMUON_FLAG([dmuon_cflags], [-Wno-format-truncation])
+    DMUON_FLAG([dmuon_cflags], [-Wno-maybe-uninitialized])
+    DMUON_FLAG([dmuon_cflags], [-Wno-stringop-overflow])
+  ])
   AS_IF([test "$enable_werror" = yes], [DMUON_FLAG([dmuon_cflags], [-Werror])])
   AS_IF([test "$enable_sanitize" != no], [dmuon_cflags="$dmuon_cflags $dmuon_sanitize_flags"])
   AC_SUBST([DMUON_CFLAGS], [$dmuon_cflags])

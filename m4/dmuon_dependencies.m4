@@ -17,6 +17,18 @@ AC_DEFUN([DMUON_WITH_BLAS], [
   DMUON_WITH([blas], [matrix products through CBLAS], [required], [openblas blis flexiblas cblas mkl-dynamic-lp64-seq],
     [-lopenblas -lblis -lflexiblas -lcblas,-lblas], [cblas.h], [cblas_sgemm], [],
     [float a = 1.0f; cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1, 1, 1, 1.0f, &a, 1, &a, 1, 0.0f, &a, 1);])
+  dnl BLIS's header is not free of warnings, and wants more of the system's than strict C11 shows.
+  BLAS_CFLAGS=`AS_ECHO([" $BLAS_CFLAGS"]) | $SED 's/ -I *\(@<:@^ @:>@\)/ -isystem \1/g; s/^ *//'`
+  dmuon_save_CPPFLAGS=$CPPFLAGS
+  dmuon_save_CFLAGS=$CFLAGS
+  CPPFLAGS="$BLAS_CFLAGS $CPPFLAGS"
+  CFLAGS="$CFLAGS $DMUON_CFLAGS"
+  AC_COMPILE_IFELSE([AC_LANG_SOURCE([[#undef _GNU_SOURCE
+#include <stdlib.h>
+#include <cblas.h>]])], [],
+    [BLAS_CFLAGS="$BLAS_CFLAGS -D_GNU_SOURCE"])
+  CPPFLAGS=$dmuon_save_CPPFLAGS
+  CFLAGS=$dmuon_save_CFLAGS
   AS_CASE(["$dmuon_note_blas $BLAS_LIBS"],
     [*openblas*], [dmuon_blas_name=OpenBLAS],
     [*blis*], [dmuon_blas_name=BLIS],

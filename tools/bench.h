@@ -7,11 +7,16 @@
 typedef struct {
   int rows, cols; /* -shape 1024x4096 */
   DMuonDType dtype;
-  const char *dtype_name, *variant, *coefficients;
+  DMuonDType ns_dtype; /* of the iteration, if ns_dtype_name is given */
+  const char *dtype_name, *ns_dtype_name, *variant, *coefficients;
   int repeat;       /* 0: the verb's default */
   int threads;      /* of the BLAS */
+  int steps;        /* of Newton-Schulz; 0: those of the table */
   const char *json; /* file, or NULL */
+  int argc;         /* all arguments, for the library's own */
+  char **argv;
 } bench_arguments;
+enum { BENCH_MAX_STEPS = 16 };
 
 double bench_seconds(void);
 double bench_cpu_seconds(void); /* of this process */
@@ -22,5 +27,6 @@ int bench_fail(void);
 
 int bench_ns(const bench_arguments *arguments);
 int bench_accuracy(const bench_arguments *arguments);
+int bench_memory(const bench_arguments *arguments);
 
 #endif

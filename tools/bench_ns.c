@@ -23,8 +23,8 @@ typedef struct {
   double *in, *x, *y, *a, *b; /* of float unless wide */
 } plain;
 
-static void product(const plain *p, CBLAS_TRANSPOSE tb, int n, int k, double alpha, const void *a,
-                    const void *b, double beta, void *c) {
+static void product(const plain *p, enum CBLAS_TRANSPOSE tb, int n, int k, double alpha,
+                    const void *a, const void *b, double beta, void *c) {
   int ldb = tb == CblasTrans ? k : n;
   if (p->wide)
     cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, p->m, n, k, alpha, a, k, b, ldb, beta, c, n);
@@ -87,13 +87,14 @@ static int write_json(const bench_arguments *a, const timing *library, const tim
     return 1;
   }
   fprintf(file,
-          "{\"benchmark\": \"ns\", \"shape\": [%d, %d], \"dtype\": \"%s\", \"variant\": \"%s\",\n"
+          "{\"benchmark\": \"ns\", \"shape\": [%d, %d], \"dtype\": \"%s\", \"ns_dtype\": \"%s\",\n"
+          " \"variant\": \"%s\",\n"
           " \"coefficients\": \"%s\", \"threads\": %d, \"repeat\": %d, \"seconds\": %.6g,\n"
           " \"seconds_plain\": %.6g, \"gflops_plain\": %.4g, \"speedup\": %.4g,\n"
           " \"cpu_seconds\": %.6g, \"cpu_seconds_plain\": %.6g, \"cpu_speedup\": %.4g}\n",
-          a->rows, a->cols, a->dtype_name, a->variant, a->coefficients, a->threads, a->repeat, ours,
-          theirs, 1e-9 * flops / theirs, theirs / ours, *library->cpu, *general->cpu,
-          *general->cpu / *library->cpu);
+          a->rows, a->cols, a->dtype_name, a->ns_dtype_name ? a->ns_dtype_name : "default",
+          a->variant, a->coefficients, a->threads, a->repeat, ours, theirs, 1e-9 * flops / theirs,
+          theirs / ours, *library->cpu, *general->cpu, *general->cpu / *library->cpu);
   return fclose(file) != 0;
 }
 
@@ -101,7 +102,9 @@ static int run(const bench_arguments *a, plain *p, void *in, void *out, timing *
                timing *general) {
   DMuonNewtonSchulz ns = NULL;
   int failed = DMuonNewtonSchulzCreate(NULL, &ns) || DMuonNewtonSchulzSetVariant(ns, a->variant) ||
-               DMuonNewtonSchulzSetCoefficients(ns, a->coefficients) || DMuonNewtonSchulzSetUp(ns);
+               DMuonNewtonSchulzSetCoefficients(ns, a->coefficients) ||
+               (a->ns_dtype_name && DMuonNewtonSchulzSetDType(ns, a->ns_dtype)) ||
+               DMuonNewtonSchulzSetUp(ns);
   void *last = NULL;
   for (int i = -1; i < a->repeat && !failed; i++) { /* once to warm up */
     double start = bench_seconds(), cpu_start = bench_cpu_seconds();
@@ -115,7 +118,7 @@ static int run(const bench_arguments *a, plain *p, void *in, void *out, timing *
   }
   DMuonNewtonSchulzDestroy(&ns);
   if (failed) return bench_fail();
-  int comparable = a->rows <= a->cols && a->dtype <= DMUON_FLOAT64;
+  int comparable = a->rows <= a->cols && a->dtype <= DMUON_FLOAT64 && !a->ns_dtype_name;
   if (comparable && !strcmp(a->coefficients, "polar_express")) {
     printf("results differ by %.1e (relative)\n",
            difference(a->dtype, (size_t)a->rows * (size_t)a->cols, out, last));
@@ -158,8 +161,9 @@ int bench_ns(const bench_arguments *given) {
     double m = p.m, n = p.n, flops = 5 * 2 * (2 * m * m * n + m * m * m);
     double *all[] = {library.wall, library.cpu, general.wall, general.cpu};
     for (int k = 0; k < 4; k++) all[k][0] = bench_median(a.repeat, all[k]);
-    printf("%d x %d %s, %s, %d thread%s, median of %d; GF/s of the plain form's operations\n",
-           a.rows, a.cols, a.dtype_name, a.variant, a.threads, a.threads > 1 ? "s" : "", a.repeat);
+    printf("%d x %d %s, %s%s%s, %d thread%s, median of %d; GF/s of the plain form's operations\n",
+           a.rows, a.cols, a.dtype_name, a.variant, a.ns_dtype_name ? " in " : "",
+           a.ns_dtype_name ? a.ns_dtype_name : "", a.threads, a.threads > 1 ? "s" : "", a.repeat);
     printf("           wall seconds   GF/s    cpu seconds   GF/s\n");
     printf("  library  %12.4f %6.1f   %12.4f %6.1f\n", *library.wall, 1e-9 * flops / *library.wall,
            *library.cpu, 1e-9 * flops / *library.cpu);

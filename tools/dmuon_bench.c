@@ -1,12 +1,15 @@
 /* Benchmarks of the library on this machine. One verb each:
  *
- *   dmuon_bench ns [-shape 1024x4096] [-dtype fp32] [-repeat N] [-json FILE]
+ *   dmuon_bench ns [-shape 1024x4096] [-dtype fp32] [-ns_dtype DTYPE] [-repeat N] [-json FILE]
  *     times Newton-Schulz against the plain direct form with general products of the same BLAS, in
- *     turn, and compares medians
+ *     turn, and compares medians; -ns_dtype bf16 iterates in another dtype than the default, which
+ *     is that of the matrix, at least fp32
  *   dmuon_bench accuracy [-shape 512x2048]
  *     error against the exact polynomial for all spectra, forms and dtypes
+ *   mpirun -n N dmuon_bench memory [-shape 4096x4096] [-newton_schulz_steps N] [-json FILE]
+ *     peak memory of the rank that owns one fp32 matrix; takes any -dmuon option
  *
- * Both take -variant and -coefficients; -threads N gives the BLAS N threads (1). */
+ * All take -variant and -coefficients; -threads N gives the BLAS N threads (1). */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, setenv */
 #include "bench.h"
 
@@ -54,30 +57,39 @@ static const struct {
 static const struct {
   const char *name;
   int (*run)(const bench_arguments *arguments);
-} verbs[] = {{"ns", bench_ns}, {"accuracy", bench_accuracy}};
+} verbs[] = {{"ns", bench_ns}, {"accuracy", bench_accuracy}, {"memory", bench_memory}};
 
 static int usage(const char *wrong) {
   if (wrong) fprintf(stderr, "dmuon_bench: '%s' is not understood\n", wrong);
-  fprintf(stderr,
-          "usage: dmuon_bench ns|accuracy [-shape ROWSxCOLS] [-dtype fp32|fp64|bf16|fp16]\n"
-          "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
-          "         [-json FILE]\n");
+  fprintf(
+      stderr,
+      "usage: dmuon_bench ns|accuracy|memory [-shape ROWSxCOLS] [-dtype fp32|fp64|bf16|fp16]\n"
+      "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
+      "         [-ns_dtype DTYPE] [-newton_schulz_steps N] [-json FILE] [-dmuon_OPTION VALUE]\n");
   return 2;
+}
+
+static int find_dtype(const char *value, DMuonDType *dtype, const char **name) {
+  for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
+    if (strcmp(dtypes[k].name, value)) continue;
+    *dtype = dtypes[k].dtype, *name = dtypes[k].name;
+    return 1;
+  }
+  return 0;
 }
 
 static int parse(int argc, char **argv, bench_arguments *a) {
   char rest;
+  a->argc = argc, a->argv = argv;
   for (int i = 2; i + 1 < argc; i += 2) {
     const char *name = argv[i], *value = argv[i + 1];
     int good = 1;
     if (!strcmp(name, "-shape")) {
       good = sscanf(value, "%dx%d%c", &a->rows, &a->cols, &rest) == 2 && a->rows > 0 && a->cols > 0;
     } else if (!strcmp(name, "-dtype")) {
-      good = 0;
-      for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
-        if (strcmp(dtypes[k].name, value)) continue;
-        a->dtype = dtypes[k].dtype, a->dtype_name = dtypes[k].name, good = 1;
-      }
+      good = find_dtype(value, &a->dtype, &a->dtype_name);
+    } else if (!strcmp(name, "-ns_dtype")) {
+      good = find_dtype(value, &a->ns_dtype, &a->ns_dtype_name);
     } else if (!strcmp(name, "-variant")) {
       a->variant = value;
     } else if (!strcmp(name, "-coefficients")) {
@@ -86,8 +98,13 @@ static int parse(int argc, char **argv, bench_arguments *a) {
       good = sscanf(value, "%d%c", &a->repeat, &rest) == 1 && a->repeat > 0;
     } else if (!strcmp(name, "-threads")) {
       good = sscanf(value, "%d%c", &a->threads, &rest) == 1 && a->threads > 0;
+    } else if (!strcmp(name, "-newton_schulz_steps")) {
+      good = sscanf(value, "%d%c", &a->steps, &rest) == 1 && a->steps > 0 &&
+             a->steps <= BENCH_MAX_STEPS;
     } else if (!strcmp(name, "-json")) {
       a->json = value;
+    } else if (!strncmp(name, "-dmuon_", 7) && !strcmp(argv[1], "memory")) {
+      continue;
     } else {
       return usage(name);
     }

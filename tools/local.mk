@@ -1,6 +1,6 @@
 # Benchmarks.
 bin_PROGRAMS += tools/dmuon_bench
 tools_dmuon_bench_SOURCES = tools/dmuon_bench.c tools/bench.h tools/bench_ns.c tools/bench_accuracy.c \
-  tools/spectra.h
-tools_dmuon_bench_LDADD = libdmuon.la $(BLAS_LIBS) -lm
+  tools/bench_memory.c tools/spectra.h
+tools_dmuon_bench_LDADD = libdmuon.la $(BLAS_LIBS) $(MPI_LIBS) -lm
 tools_dmuon_bench_LDFLAGS =

@@ -163,7 +163,7 @@ static DMuonErrorCode make_tables(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_memory_alloc(memory, global, sizeof *opt->routes, &opt->routes));
   DMUON_TRY(dmuon_memory_alloc(
       memory, dmuon_ballot_bytes(registry->mesh_count, registry->param_count), 1, &opt->ballot));
-  memcpy(opt->arrays, opt->model->arrays, (size_t)local * sizeof *opt->arrays);
+  if (local > 0) memcpy(opt->arrays, opt->model->arrays, (size_t)local * sizeof *opt->arrays);
   for (int p = 0; p < global; p++) opt->routes[p] = registry->params[p].route;
   for (int id = 0; id < local; id++)
     dmuon_optimizer_resolve_hyper(opt, &registry->params[registry->local_to_global[id]],
@@ -257,7 +257,7 @@ static DMuonErrorCode publish_owners(DMuonOptimizer opt) {
   const int64_t count = opt->model->registry.param_count;
   int(*owners)[3] = NULL;
   DMUON_TRY(dmuon_memory_alloc(&opt->object.context->memory, count, sizeof *owners, &owners));
-  memcpy(owners, opt->partition->owners, (size_t)count * sizeof *owners);
+  if (count > 0) memcpy(owners, opt->partition->owners, (size_t)count * sizeof *owners);
   dmuon_memory_free(opt->model->owners);
   opt->model->owners = owners;
   return DMUON_SUCCESS;

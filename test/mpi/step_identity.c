@@ -21,7 +21,7 @@ static struct {
     {"owner_strategy", 3, {"lpt", "round_robin", "rank0"}},
     {"pack_small_params", 2, {"1", "0"}},
     {"reduce_fanin", 3, {"32", "1", "2"}},
-    {"chunk_bytes", 2, {"4194304", "64"}},
+    {"chunk_bytes", 2, {"4194304", "1024"}},
     {"device", 2, {"host", "host:deferred,seed=77"}},
     {"node_size", 3, {"0", "1", "2"}},
     {"max_owners_per_group", 2, {"0", "1"}},
@@ -35,6 +35,40 @@ typedef struct {
   uint64_t weights, state;
   int64_t calls, here; /* Newton-Schulz: as a step says, as this rank counted */
 } outcome;
+
+/* Groups of messages that MPI does not buffer: a slot taken over too early shows. AdamW's, for the
+ * sake of time. */
+enum { BULKS = 6, BULK = 8192 };
+static float bulk_weight[BULKS][BULK], bulk_gradient[BULKS][BULK];
+
+static DMuonErrorCode add_bulk(DMuonModel model) {
+  static const int64_t dims[] = {BULK};
+  for (int b = 0; b < BULKS; b++) {
+    char name[40];
+    snprintf(name, sizeof name, "layers.%d.bulk", 10 + b);
+    for (int i = 0; i < BULK; i++) bulk_weight[b][i] = (float)(i % 7 - 3);
+    DMUON_CALL(DMuonModelAddParamArray(model, name, DMUON_FLOAT32, 1, dims, bulk_weight[b],
+                                       bulk_gradient[b], NULL));
+  }
+  return DMUON_SUCCESS;
+}
+
+static void fill(step_case *c, int step, int micro) {
+  case_fill_gradients(c, step, micro);
+  for (int b = 0; b < BULKS; b++)
+    for (int i = 0; i < BULK; i++)
+      bulk_gradient[b][i] = (float)((i * (c->rank + 3) + step + 5 * micro + b) % 11 - 5);
+}
+
+static uint64_t add_hash(uint64_t hash) {
+  for (int b = 0; b < BULKS; b++)
+    for (int i = 0; i < BULK; i++) {
+      uint32_t bits;
+      memcpy(&bits, &bulk_weight[b][i], sizeof bits);
+      hash = (hash ^ bits) * 0x100000001b3u;
+    }
+  return hash;
+}
 
 static DMuonErrorCode make_mesh(const int *pick, const char *device, DMuonMesh *mesh) {
   const char *sizes = choices[SIZES].values[pick[SIZES]];
@@ -63,10 +97,10 @@ static DMuonErrorCode count_here(DMuonOptimizer opt, int64_t *count) {
 static DMuonErrorCode run_steps(way how, int async, step_case *c, outcome *result) {
   for (int step = 0; step < STEPS; step++) {
     DMuonStepInfo info = {.struct_size = sizeof info};
-    case_fill_gradients(c, step, 0);
+    fill(c, step, 0);
     if (how == MICRO) {
       DMUON_CALL(DMuonOptimizerAccumulate(c->opt));
-      case_fill_gradients(c, step, 1);
+      fill(c, step, 1);
     }
     DMUON_CALL(DMuonOptimizerStep(c->opt));
     DMUON_CALL(DMuonOptimizerGetStepInfo(c->opt, &info));
@@ -75,7 +109,7 @@ static DMuonErrorCode run_steps(way how, int async, step_case *c, outcome *resul
   }
   DMUON_CALL(DMuonOptimizerWait(c->opt));
   DMUON_CALL(count_here(c->opt, &result->here));
-  result->weights = case_hash(c);
+  result->weights = add_hash(case_hash(c));
   return case_state_hash(c, &result->state);
 }
 
@@ -84,6 +118,7 @@ static DMuonErrorCode run(way how, const int *pick, const char *device, outcome 
   step_case c = {0};
   DMuonErrorCode code = make_mesh(pick, device, &mesh);
   if (!code) code = case_create(mesh, &c);
+  if (!code) code = add_bulk(c.model);
   if (!code && how == CLIPPED) code = DMuonOptimizerSetClip(c.opt, DMUON_CLIP_GLOBAL, .7);
   if (!code) code = case_set_up(mesh, &c);
   if (!code) code = run_steps(how, pick[ASYNC], &c, result);
@@ -185,7 +220,7 @@ static void run_way(way how) {
   for (int s = 1; s <= SEEDS; s++) {
     char device[40];
     int other[CHOICES] = {0};
-    if ((how != PLAIN || tap_size > 4) && s % 4) continue;
+    if ((how == MICRO || tap_size > 4) && s % 4) continue;
     other[SIZES] = s % choices[SIZES].count;
     other[ASYNC] = s / 2 % 2;
     snprintf(device, sizeof device, "host:deferred,seed=%d", s);

@@ -43,8 +43,8 @@ static const void *operand_at(const dmuon_host_product *p, const void *data, int
 
 static void call_gemm(const dmuon_host_product *p, int64_t m, int64_t n, int64_t k, const void *a,
                       const void *b, double beta, void *c) {
-  CBLAS_TRANSPOSE ta = p->transpose_a ? CblasTrans : CblasNoTrans;
-  CBLAS_TRANSPOSE tb = p->transpose_b ? CblasTrans : CblasNoTrans;
+  enum CBLAS_TRANSPOSE ta = p->transpose_a ? CblasTrans : CblasNoTrans;
+  enum CBLAS_TRANSPOSE tb = p->transpose_b ? CblasTrans : CblasNoTrans;
   if (p->dtype == DMUON_FLOAT64)
     cblas_dgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, p->alpha, a, (int)p->lda, b,
                 (int)p->ldb, beta, c, (int)p->ldc);
