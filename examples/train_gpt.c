@@ -242,21 +242,19 @@ static DMuonErrorCode step(Training *run) {
       run->opt,
       DMuonScheduleFactor(DMUON_SCHEDULE_COSINE, report->done, s->steps / 20, s->steps, 0.1)));
   DMUON_CALL(DMuonOptimizerStep(run->opt));
+  report->in_step += MPI_Wtime() - t0;
+  sum_over_ranks(&loss, 1);
+  t0 = MPI_Wtime(); /* with -dmuon_replicate_async 1 weights have been on their way until here */
+  DMUON_CALL(DMuonOptimizerWait(run->opt));
   DMUON_CALL(DMuonOptimizerGetStepInfo(run->opt, &info));
   /* ---- */
   report->in_step += MPI_Wtime() - t0;
   report->seconds[PHASE_REDUCE] += info.seconds_reduce;
   report->seconds[PHASE_NEWTON_SCHULZ] += info.seconds_newton_schulz;
   report->seconds[PHASE_UPDATE] += info.seconds_update - info.seconds_newton_schulz;
+  report->seconds[PHASE_PUBLISH] += info.seconds_publish;
   report->newton_schulz_calls += info.newton_schulz_calls;
   report->skipped += info.skipped != 0;
-  sum_over_ranks(&loss, 1);
-
-  t1 = MPI_Wtime(); /* with -dmuon_replicate_async 1 weights have been on their way until here */
-  DMUON_CALL(DMuonOptimizerWait(run->opt));
-  t1 = MPI_Wtime() - t1;
-  report->in_step += t1;
-  report->seconds[PHASE_PUBLISH] += info.seconds_publish + t1;
   report->loss[report->done++] = loss / (double)report->step_tokens;
   return DMUON_SUCCESS;
 }

@@ -8,7 +8,8 @@
  *
  * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
  * in order), timeout (300), device (host, host:deferred,seed=N), reduce_fanin (32), chunk_bytes
- * (4194304), fail_allocation (0; N: the N-th allocation from SetUp on fails, for tests). */
+ * (4194304), message_delay (0; seconds, for tests of overlap), fail_allocation (0; N: the N-th
+ * allocation from SetUp on fails, for tests). */
 #ifndef DMUON_MESH_H
 #define DMUON_MESH_H
 

@@ -67,7 +67,7 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetRule(DMuonOptimizer opt, const char *n
 DMUON_API DMuonErrorCode DMuonOptimizerSetMuon(DMuonOptimizer opt, double lr, double momentum,
                                                double weight_decay);
 
-/* Learning rate (default 1e-3), betas in [0,1] (0.9, 0.999), eps (1e-8) and decoupled weight decay
+/* Learning rate (default 1e-3), betas in [0,1) (0.9, 0.999), eps (1e-8) and decoupled weight decay
  * (0.01) of the AdamW route. Local, before SetUp. Options: adamw_lr, adamw_beta1, adamw_beta2,
  * adamw_eps, adamw_weight_decay. eps is added to the bias-corrected root. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetAdamW(DMuonOptimizer opt, double lr, double beta1,

@@ -7,16 +7,18 @@
  * The C code alone defines the values: no instruction set is asked for. */
 #include "base/dtype.h"
 
+#include <float.h>
 #include <string.h>
 
 static const struct {
   const char *name;
   size_t bytes;
+  double largest;
 } dtypes[] = {
-    [DMUON_FLOAT32] = {"fp32", 4},
-    [DMUON_FLOAT64] = {"fp64", 8},
-    [DMUON_BFLOAT16] = {"bf16", 2},
-    [DMUON_FLOAT16] = {"fp16", 2},
+    [DMUON_FLOAT32] = {"fp32", 4, FLT_MAX},
+    [DMUON_FLOAT64] = {"fp64", 8, DBL_MAX},
+    [DMUON_BFLOAT16] = {"bf16", 2, 0x1.fep127},
+    [DMUON_FLOAT16] = {"fp16", 2, 65504},
 };
 
 int dmuon_dtype_is_valid(DMuonDType dtype) {
@@ -25,6 +27,10 @@ int dmuon_dtype_is_valid(DMuonDType dtype) {
 
 size_t dmuon_dtype_bytes(DMuonDType dtype) {
   return dmuon_dtype_is_valid(dtype) ? dtypes[dtype].bytes : 0;
+}
+
+double dmuon_dtype_largest(DMuonDType dtype) {
+  return dmuon_dtype_is_valid(dtype) ? dtypes[dtype].largest : 0;
 }
 
 const char *dmuon_dtype_name(DMuonDType dtype) {

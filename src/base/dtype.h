@@ -9,6 +9,7 @@
 
 int dmuon_dtype_is_valid(DMuonDType dtype);
 size_t dmuon_dtype_bytes(DMuonDType dtype);
+double dmuon_dtype_largest(DMuonDType dtype);   /* finite value */
 const char *dmuon_dtype_name(DMuonDType dtype); /* "fp32", "fp64", "bf16", "fp16" */
 /* Reads fp32|float32|f32, fp64|float64|double|f64, bf16|bfloat16, fp16|float16|half. */
 DMuonErrorCode dmuon_dtype_parse(const char *text, DMuonDType *dtype);
@@ -25,6 +26,10 @@ uint16_t dmuon_f32_to_fp16(float x);
  * (fp64 to 16 bits only where 64-bit compares exist, from SSE4.2 on). */
 void dmuon_dtype_cast(int64_t n, DMuonDType dst_dtype, void *dst, DMuonDType src_dtype,
                       const void *src);
+/* The element at index of an array; const or not as its array is, like strchr. */
+static inline void *dmuon_dtype_at(const void *base, int64_t index, DMuonDType dtype) {
+  return (char *)(uintptr_t)base + index * (int64_t)dmuon_dtype_bytes(dtype);
+}
 /* One element, as double. */
 double dmuon_dtype_get(DMuonDType dtype, const void *data, int64_t index);
 void dmuon_dtype_set(DMuonDType dtype, void *data, int64_t index, double value);

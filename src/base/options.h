@@ -87,8 +87,7 @@ void dmuon_options_settings_free(const dmuon_option_table *table, void *settings
  * in force of every option of the table, as "object_name.X" or "X". program[i] nonzero: the program
  * set option i (its value stands in settings), used for the source; with program NULL that is taken
  * from whether the value differs from the default. Checks everything said about the table's
- * options, overridden or not, before storing any; on failure nothing changed. What a live call has
- * changed stays. */
+ * options, overridden or not, before storing any; on failure nothing changed. */
 DMuonErrorCode dmuon_options_apply(dmuon_options *options, const dmuon_option_table *table,
                                    const char *object_name, const unsigned char *program,
                                    void *settings);

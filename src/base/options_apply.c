@@ -10,7 +10,6 @@ typedef struct {
   dmuon_options_entry *winner; /* NULL: the settings stay */
   dmuon_option_value value;
   char *string; /* the copy that will be stored */
-  int is_live;  /* a live call has spoken: nothing said wins over it */
 } decision;
 
 static int equal_env(const char *a, const char *b, size_t length) {
@@ -111,7 +110,7 @@ static DMuonErrorCode decide(dmuon_options *options, const dmuon_option_spec *sp
     d->winner = entry;
     d->value = value;
   }
-  if (d->winner && spec->type == DMUON_OPTION_STRING && !d->is_live) {
+  if (d->winner && spec->type == DMUON_OPTION_STRING) {
     DMUON_TRY(dmuon_memory_strdup(options->memory, d->value.string, &d->string));
   }
   return DMUON_SUCCESS;
@@ -141,7 +140,7 @@ static void store(const dmuon_option_spec *spec, const dmuon_option_value *value
 /* The text that option would have after all decisions. */
 static const char *text_after(const dmuon_option_spec *spec, const decision *d,
                               const void *settings, char *buffer) {
-  if (!d->winner || d->is_live) return dmuon_option_format(spec, settings, buffer);
+  if (!d->winner) return dmuon_option_format(spec, settings, buffer);
   if (spec->type == DMUON_OPTION_STRING) return d->string;
   union {
     int integer;
@@ -174,12 +173,6 @@ static DMuonErrorCode apply_decisions(dmuon_options *options, const dmuon_option
                                       void *settings, decision *decisions, int *index) {
   char buffer[40];
   for (int i = 0; i < table->count; i++) {
-    /* Names first: a live call is found by them. */
-    char *full = NULL;
-    DMUON_TRY(join_name(options->memory, object, table->specs[i].name, &full));
-    int at = find_effective(options, table, full);
-    dmuon_memory_free(full);
-    decisions[i].is_live = at >= 0 && options->effective[at].source == DMUON_SOURCE_LIVE;
     DMUON_TRY(decide(options, &table->specs[i], object, &decisions[i]));
   }
   int count_before = options->effective_count;
@@ -205,16 +198,13 @@ static DMuonErrorCode apply_decisions(dmuon_options *options, const dmuon_option
     dmuon_options_entry *entry = &options->effective[index[i]];
     decision *d = &decisions[i];
     const char *text = text_after(spec, d, settings, buffer);
-    dmuon_option_source source = DMUON_SOURCE_LIVE;
-    if (!d->is_live && d->winner) {
-      source = d->winner->source;
-    } else if (!d->is_live) {
-      int is_program = program ? program[i] != 0 : differs_from_default(spec, settings);
-      source = is_program ? DMUON_SOURCE_PROGRAM : DMUON_SOURCE_DEFAULT;
-    }
+    int is_program = program ? program[i] != 0 : differs_from_default(spec, settings);
+    dmuon_option_source source = d->winner    ? d->winner->source
+                                 : is_program ? DMUON_SOURCE_PROGRAM
+                                              : DMUON_SOURCE_DEFAULT;
     memcpy(entry->value, text ? text : "", text ? strlen(text) + 1 : 1);
     entry->source = source;
-    if (d->winner && !d->is_live) store(spec, &d->value, d->string, settings);
+    if (d->winner) store(spec, &d->value, d->string, settings);
     d->string = NULL;
     for (int j = 0; j < options->said_count; j++) {
       if (speaks_of(&options->said[j], object, spec->name)) options->said[j].is_used = 1;

@@ -193,13 +193,15 @@ static DMuonErrorCode consult(session *s, double deadline) {
       into = NULL;
     }
     if (code) note_failure(s, code);
+    code = DMUON_SUCCESS;
     if (has_body(in)) {
-      DMUON_TRY(dmuon_link_receive_body(link, link->parent, into, in->bytes, &done));
+      code = dmuon_link_receive_body(link, link->parent, into, in->bytes, &done);
       if (!done) note_silent(s, link->parent);
     } else if (into) {
       memcpy(into, in->payload, (size_t)in->bytes);
     }
     if (into && s->kind == MERGE) adopt(s, into, in->bytes);
+    DMUON_TRY(code);
   }
   if (!s->silent_count) DMUON_TRY(dmuon_link_wait(link, &link->parent_out, NULL, deadline, &done));
   return DMUON_SUCCESS;
@@ -356,7 +358,7 @@ DMuonErrorCode dmuon_agree_merge(dmuon_bootstrap *bootstrap, const char *what, v
     code = lost ? lost : report_failure(&s.failure, link);
   }
   if (code) {
-    if (s.owned && !link->broken) dmuon_memory_free(s.data);
+    if (s.owned) dmuon_memory_free(s.data);
     return code;
   }
   if (s.owned) {

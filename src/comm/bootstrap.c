@@ -151,7 +151,7 @@ DMuonErrorCode dmuon_bootstrap_nodes(dmuon_bootstrap *bootstrap, int *node) {
           dmuon_link_reduce(link, what, found, link->size * (int64_t)sizeof *found, add_ints, NULL);
     bootstrap->mpi_calls += link->mpi_calls - before;
     if (code) {
-      if (!link->broken) dmuon_memory_free(found);
+      dmuon_memory_free(found);
       return code;
     }
     entry->node = found;

@@ -53,13 +53,13 @@ DMuonErrorCode dmuon_link_open(dmuon_link *link, dmuon_memory *memory, MPI_Comm 
   if (link->size == 1) return DMUON_SUCCESS;
   DMUON_TRY(
       dmuon_memory_alloc(memory, 2 * link->child_count + 2, sizeof *link->notes, &link->notes));
-  DMUON_TRY(dmuon_memory_alloc(memory, DMUON_LINK_PIECE, 1, &link->discard));
+  DMUON_TRY(dmuon_memory_alloc(memory, DMUON_LINK_PIECE, 1, &link->piece));
   return dmuon_link_reserve(link, DMUON_LINK_INLINE);
 }
 
-/* Whether MPI may still write into, or read, what a broken link posted. */
+/* Whether MPI may still write into, or read, the notes of a broken link. */
 static int is_in_flight(dmuon_link *link) {
-  int finalized = 1, pending = link->body_pending, done;
+  int finalized = 1, pending = 0, done;
   MPI_Request *requests[2 * DMUON_TREE_DEPTH + 2];
   int count = 0;
   requests[count++] = &link->parent_in;
@@ -78,12 +78,10 @@ static int is_in_flight(dmuon_link *link) {
 
 void dmuon_link_close(dmuon_link *link) {
   /* Better a leak than memory that changes under its next owner. */
-  if (!link->broken || !is_in_flight(link)) {
-    dmuon_memory_free(link->notes);
-    dmuon_memory_free(link->discard);
-    dmuon_memory_free(link->scratch);
-  }
-  link->notes = NULL, link->discard = NULL, link->scratch = NULL;
+  if (!link->broken || !is_in_flight(link)) dmuon_memory_free(link->notes);
+  dmuon_memory_free(link->piece);
+  dmuon_memory_free(link->scratch);
+  link->notes = NULL, link->piece = NULL, link->scratch = NULL;
 }
 
 DMuonErrorCode dmuon_link_reserve(dmuon_link *link, int64_t bytes) {
@@ -146,11 +144,18 @@ static double next_deadline(const dmuon_link *link) {
   return link->timeout > 0 ? dmuon_link_now() + link->timeout : 0;
 }
 
+/* A piece given up may still be read or written by MPI: it is left, and the next one gets memory of
+ * its own. */
+static DMuonErrorCode have_piece(dmuon_link *link) {
+  if (link->piece) return DMUON_SUCCESS;
+  return dmuon_memory_alloc(link->memory, DMUON_LINK_PIECE, 1, &link->piece);
+}
+
 DMuonErrorCode dmuon_link_send_body(dmuon_link *link, int peer, const void *data, int64_t bytes,
                                     MPI_Request *alarm, int *done) {
   *done = 1;
   for (int64_t at = 0; at < bytes && *done; at += DMUON_LINK_PIECE) {
-    int64_t piece = bytes - at < DMUON_LINK_PIECE ? bytes - at : DMUON_LINK_PIECE;
+    int64_t size = bytes - at < DMUON_LINK_PIECE ? bytes - at : DMUON_LINK_PIECE;
     MPI_Request request;
     link->mpi_calls += 2;
     DMUON_TRY(dmuon_link_mpi(
@@ -158,12 +163,15 @@ DMuonErrorCode dmuon_link_send_body(dmuon_link *link, int peer, const void *data
         "MPI_Irecv"));
     DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
     if (!*done) break; /* an empty receive: nothing to be written to */
-    link->body_pending = 1;
-    DMUON_TRY(dmuon_link_mpi(MPI_Isend((const char *)data + at, (int)piece, MPI_BYTE, peer,
-                                       tag_of(link, KIND_PIECE), link->comm, &request),
+    DMUON_TRY(have_piece(link));
+    char *piece = link->piece;
+    memcpy(piece, (const char *)data + at, (size_t)size);
+    link->piece = NULL;
+    DMUON_TRY(dmuon_link_mpi(MPI_Isend(piece, (int)size, MPI_BYTE, peer, tag_of(link, KIND_PIECE),
+                                       link->comm, &request),
                              "MPI_Isend"));
     DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
-    if (*done) link->body_pending = 0;
+    if (*done) link->piece = piece;
   }
   return DMUON_SUCCESS;
 }
@@ -172,20 +180,23 @@ DMuonErrorCode dmuon_link_receive_body(dmuon_link *link, int peer, void *data, i
                                        int *done) {
   *done = 1;
   for (int64_t at = 0; at < bytes && *done; at += DMUON_LINK_PIECE) {
-    int64_t piece = bytes - at < DMUON_LINK_PIECE ? bytes - at : DMUON_LINK_PIECE;
-    char *into = data ? (char *)data + at : link->discard;
+    int64_t size = bytes - at < DMUON_LINK_PIECE ? bytes - at : DMUON_LINK_PIECE;
     MPI_Request request, ready;
     link->mpi_calls += 2;
-    link->body_pending = 1;
-    DMUON_TRY(dmuon_link_mpi(
-        MPI_Irecv(into, (int)piece, MPI_BYTE, peer, tag_of(link, KIND_PIECE), link->comm, &request),
-        "MPI_Irecv"));
+    DMUON_TRY(have_piece(link));
+    char *piece = link->piece;
+    link->piece = NULL;
+    DMUON_TRY(dmuon_link_mpi(MPI_Irecv(piece, (int)size, MPI_BYTE, peer, tag_of(link, KIND_PIECE),
+                                       link->comm, &request),
+                             "MPI_Irecv"));
     DMUON_TRY(dmuon_link_mpi(
         MPI_Isend(NULL, 0, MPI_BYTE, peer, tag_of(link, KIND_READY), link->comm, &ready),
         "MPI_Isend"));
     DMUON_TRY(dmuon_link_wait(link, &request, NULL, next_deadline(link), done));
-    if (*done) DMUON_TRY(dmuon_link_wait(link, &ready, NULL, next_deadline(link), done));
-    if (*done) link->body_pending = 0;
+    if (!*done) break;
+    link->piece = piece;
+    if (data) memcpy((char *)data + at, piece, (size_t)size);
+    DMUON_TRY(dmuon_link_wait(link, &ready, NULL, next_deadline(link), done));
   }
   return DMUON_SUCCESS;
 }

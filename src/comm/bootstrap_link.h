@@ -2,8 +2,9 @@
  * A link belongs to one communicator that carries nothing else. Internal to src/comm.
  *
  * Every message is small, or is a piece of a larger one that is sent only against a receive known
- * to be posted. When a wait is given up, requests stay with MPI, so the link's memory is left alone
- * from then on (broken, never freed). */
+ * to be posted. All of them go through buffers of the link: MPI never sees the caller's memory,
+ * which is his again as soon as a call returns, whatever it returns. When a wait is given up,
+ * requests stay with MPI, and with them the link's buffers (left, never freed). */
 #ifndef DMUON_COMM_BOOTSTRAP_LINK_H
 #define DMUON_COMM_BOOTSTRAP_LINK_H
 
@@ -49,11 +50,9 @@ typedef struct {
   int child_count, child[DMUON_TREE_DEPTH];
   dmuon_link_note *notes; /* in from each child, in from parent, out to parent, out to children */
   MPI_Request child_in[DMUON_TREE_DEPTH], child_out[DMUON_TREE_DEPTH], parent_in, parent_out;
-  char *discard; /* one piece that nobody wants */
-  void *scratch; /* one incoming payload */
+  char *piece;   /* the one under way; NULL: the last was given up and left */
+  void *scratch; /* one incoming payload, whole */
   int64_t scratch_bytes;
-
-  int body_pending; /* a piece is posted */
 
   DMuonErrorCode broken;
   char message[1024];

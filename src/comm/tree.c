@@ -54,7 +54,6 @@ void dmuon_tree_sum_plan(int rank, int size, int root, dmuon_tree_sum *plan) {
     int other_low = left ? low[depth] : split, other_high = left ? split : high[depth];
     plan->peer[plan->count] = dmuon_tree_host(other_low, other_high, root);
     plan->peer_is_leaf[plan->count] = other_high - other_low == 1;
-    plan->peer_is_left[plan->count] = left;
     plan->count++;
   }
 }

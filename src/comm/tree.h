@@ -26,14 +26,13 @@ int dmuon_counter_depth(int size);
 int dmuon_tree_host(int low, int high, int root);
 
 /* What rank does in the sum over size ranks to root: it begins with its own contribution; takes in
- * the partial sums of `count` peers one after another, on its left or on its right; then sends what
- * it has to parent (-1 at root). */
+ * the partial sums of `count` peers one after another; then sends what it has to parent (-1 at
+ * root). On which side a peer's sum stands does not matter to the bits of one addition. */
 typedef struct {
   int count;
   int parent;
   int peer[DMUON_TREE_DEPTH];
   int peer_is_leaf[DMUON_TREE_DEPTH]; /* it sends its bare contribution, not a partial sum */
-  int peer_is_left[DMUON_TREE_DEPTH]; /* peer + own, not own + peer */
 } dmuon_tree_sum;
 void dmuon_tree_sum_plan(int rank, int size, int root, dmuon_tree_sum *plan);
 

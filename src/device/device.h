@@ -67,7 +67,9 @@ typedef enum {
 } dmuon_decay;
 
 /* g' = grad_scale*g (+ wd*w for L2); heavy ball: b = mu*b + g' (first: b = g'), u = nesterov ? g' +
- * mu*b : b; EMA: b = b + (1-mu)*(g'-b) (first: from b = 0), u = nesterov ? g' + mu*(b-g') : b. */
+ * mu*b : b; EMA: b = b + (1-mu)*(g'-b) (first: from b = 0), u = nesterov ? g' + mu*(b-g') : b.
+ * Where all that is read of an element is finite, b and u are: what would overflow becomes the
+ * largest finite value of momentum_dtype, with its sign. */
 typedef struct {
   int64_t n;
   dmuon_momentum_form form;
@@ -96,9 +98,11 @@ typedef struct {
 } dmuon_muon_apply;
 
 /* p *= 1 - lr*wd; m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
- * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps); value = cast(p), unless NULL. */
+ * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), nothing where that denominator is 0;
+ * value = cast(p), unless NULL. g is grad_scale times the gradient; a finite one counts for at most
+ * the root of state_dtype's largest finite value, so that v cannot overflow, nor m outgrow it. */
 typedef struct {
-  int64_t n, step; /* step: t, from 1 */
+  int64_t n, step;                      /* step: t, from 1 */
   double lr, beta1, beta2, eps, weight_decay, grad_scale;
   const void *grad;
   DMuonDType grad_dtype;

@@ -8,9 +8,22 @@
 
 enum { ALIGN_BYTES = 128 };
 
-static int same_bundle(const dmuon_param *a, const dmuon_param *b) {
-  return a->mesh == b->mesh && a->losses == b->losses && a->dtype == b->dtype &&
-         a->grad_dtype == b->grad_dtype && strcmp(a->group, b->group) == 0;
+/* Parameters that travel together are equal in this order. */
+static int by_bundle(const void *a, const void *b, void *context) {
+  const dmuon_registry *registry = context;
+  const dmuon_param *x = &registry->params[*(const int *)a];
+  const dmuon_param *y = &registry->params[*(const int *)b];
+  if (x->mesh != y->mesh) return x->mesh < y->mesh ? -1 : 1;
+  if (x->losses != y->losses) return x->losses < y->losses ? -1 : 1;
+  if (x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
+  if (x->grad_dtype != y->grad_dtype) return x->grad_dtype < y->grad_dtype ? -1 : 1;
+  return strcmp(x->group, y->group);
+}
+
+static int by_first_param(const void *a, const void *b, void *context) {
+  const dmuon_bundle *x = a, *y = b;
+  (void)context;
+  return x->first < y->first ? -1 : x->first > y->first;
 }
 
 static int by_owner(const void *a, const void *b, void *context) {
@@ -102,54 +115,59 @@ static void note_sizes(dmuon_packing *packing, const dmuon_bundle *bundle) {
     packing->largest_segment = larger(packing->largest_segment, bundle->shard_segments[i].count);
 }
 
-/* Appends the bundle that begins with registry parameter `first`. */
-static DMuonErrorCode gather_bundle(dmuon_memory *memory, const dmuon_registry *registry,
-                                    int (*owners)[3], int first, unsigned char *taken,
-                                    dmuon_packing *packing) {
-  const dmuon_param *head = &registry->params[first];
-  dmuon_bundle *bundle = &packing->bundles[packing->bundle_count];
-  int count = 0;
-
-  for (int i = first; i < registry->param_count; i++)
-    if (!taken[i] && registry->global_to_local[i] >= 0 && same_bundle(head, &registry->params[i]))
-      count++;
+/* Makes the bundle of members[0..count). */
+static DMuonErrorCode make_bundle(dmuon_memory *memory, const dmuon_registry *registry,
+                                  int (*owners)[3], const int *members, int count,
+                                  dmuon_bundle *bundle) {
+  const dmuon_param *head = &registry->params[members[0]];
   *bundle = (dmuon_bundle){.mesh = head->mesh,
                            .losses = head->losses,
                            .group = head->group,
                            .dtype = head->dtype,
-                           .grad_dtype = head->grad_dtype};
-  bundle->sum_dtype = dmuon_dtype_wide(head->grad_dtype);
-  packing->bundle_count++; /* so that free finds a bundle half made */
+                           .grad_dtype = head->grad_dtype,
+                           .sum_dtype = dmuon_dtype_wide(head->grad_dtype),
+                           .first = members[0],
+                           .count = count};
   DMUON_TRY(dmuon_memory_alloc(memory, count, sizeof *bundle->params, &bundle->params));
-  for (int i = first; i < registry->param_count; i++) {
-    if (taken[i] || registry->global_to_local[i] < 0) continue;
-    if (!same_bundle(head, &registry->params[i])) continue;
-    dmuon_bundle_param *p = &bundle->params[bundle->count++];
-    p->param = i;
-    p->id = registry->global_to_local[i];
-    memcpy(p->owner, owners[i], sizeof p->owner);
-    taken[i] = 1;
+  for (int i = 0; i < count; i++) {
+    bundle->params[i].param = members[i];
+    bundle->params[i].id = registry->global_to_local[members[i]];
+    memcpy(bundle->params[i].owner, owners[members[i]], sizeof bundle->params[i].owner);
   }
-  DMUON_TRY(
-      dmuon_sort(memory, bundle->params, bundle->count, sizeof *bundle->params, by_owner, NULL));
-  DMUON_TRY(lay_out(memory, registry, bundle));
-  note_sizes(packing, bundle);
-  return DMUON_SUCCESS;
+  DMUON_TRY(dmuon_sort(memory, bundle->params, count, sizeof *bundle->params, by_owner, NULL));
+  return lay_out(memory, registry, bundle);
+}
+
+/* Sorting brings the members of a bundle together; since it is stable, the first of them is the one
+ * registered first, and bundles come in the order of their first members. */
+static DMuonErrorCode make_bundles(dmuon_memory *memory, const dmuon_registry *registry,
+                                   int (*owners)[3], int *members, dmuon_packing *packing) {
+  int count = 0;
+  for (int i = 0; i < registry->param_count; i++)
+    if (registry->global_to_local[i] >= 0 && registry->params[i].route != DMUON_ROUTE_FROZEN)
+      members[count++] = i;
+  DMUON_TRY(dmuon_sort(memory, members, count, sizeof *members, by_bundle, (void *)registry));
+  for (int begin = 0, end; begin < count; begin = end) {
+    for (end = begin + 1; end < count; end++)
+      if (by_bundle(&members[begin], &members[end], (void *)registry) != 0) break;
+    dmuon_bundle *bundle = &packing->bundles[packing->bundle_count++];
+    DMUON_TRY(make_bundle(memory, registry, owners, members + begin, end - begin, bundle));
+    note_sizes(packing, bundle);
+  }
+  return dmuon_sort(memory, packing->bundles, packing->bundle_count, sizeof *packing->bundles,
+                    by_first_param, NULL);
 }
 
 DMuonErrorCode dmuon_packing_make(dmuon_memory *memory, const dmuon_registry *registry,
                                   int (*owners)[3], dmuon_packing *packing) {
   dmuon_packing made = {.memory = memory};
-  unsigned char *taken = NULL;
-  DMuonErrorCode code = dmuon_memory_alloc(memory, registry->param_count, 1, &taken);
+  int *members = NULL;
+  DMuonErrorCode code =
+      dmuon_memory_alloc(memory, registry->local_count, sizeof *members, &members);
   if (!code)
     code = dmuon_memory_alloc(memory, registry->local_count, sizeof *made.bundles, &made.bundles);
-  for (int i = 0; !code && i < registry->param_count; i++)
-    if (registry->params[i].route == DMUON_ROUTE_FROZEN) taken[i] = 1;
-  for (int i = 0; !code && i < registry->param_count; i++)
-    if (!taken[i] && registry->global_to_local[i] >= 0)
-      code = gather_bundle(memory, registry, owners, i, taken, &made);
-  dmuon_memory_free(taken);
+  if (!code) code = make_bundles(memory, registry, owners, members, &made);
+  dmuon_memory_free(members);
   if (code)
     dmuon_packing_free(&made);
   else

@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
   int mesh, losses; /* registry meshes */
   const char *group;
+  int first;                               /* the registry parameter that was registered first */
   DMuonDType dtype, grad_dtype, sum_dtype; /* sum: fp32, or fp64 */
   int count;
   dmuon_bundle_param *params;                                   /* in packed order */

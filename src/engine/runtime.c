@@ -24,6 +24,7 @@ static DMuonErrorCode create_queues(dmuon_runtime *runtime, dmuon_memory *memory
   const dmuon_registry *registry = runtime->registry;
   const DMuonDeviceOps *ops = runtime->device->ops;
   DMUON_TRY(ops->queue_create(runtime->device, 0, &runtime->compute));
+  DMUON_TRY(ops->queue_create(runtime->device, 0, &runtime->local));
   DMUON_TRY(
       dmuon_memory_alloc(memory, registry->mesh_count, sizeof *runtime->queues, &runtime->queues));
   for (int m = 0; m < registry->mesh_count; m++) {
@@ -132,6 +133,7 @@ void dmuon_runtime_destroy(dmuon_runtime *runtime) {
     ops->queue_destroy(queues->unshard);
   }
   device->ops->queue_destroy(runtime->compute);
+  device->ops->queue_destroy(runtime->local);
   dmuon_memory_free(runtime->queues);
   dmuon_memory_free(runtime->means);
   dmuon_memory_free(runtime->stamps);
@@ -142,7 +144,7 @@ void dmuon_runtime_destroy(dmuon_runtime *runtime) {
 /* ---- gradients to their owners ------------------------------------------------------------ */
 
 static DMuonErrorCode pack(dmuon_runtime *runtime, const dmuon_bundle *bundle, dmuon_slot *slot,
-                           const dmuon_param_arrays *arrays, void *const *accumulators) {
+                           const dmuon_param_arrays *arrays, void *const *accumulated) {
   const DMuonDeviceOps *ops = runtime->device->ops;
   for (int i = 0; i < bundle->count; i++) {
     const dmuon_bundle_param *p = &bundle->params[i];
@@ -151,7 +153,7 @@ static DMuonErrorCode pack(dmuon_runtime *runtime, const dmuon_bundle *bundle, d
                         &(dmuon_pack){.n = param->numel,
                                       .dst = element_at(slot->grads, p->offset, param->grad_dtype),
                                       .dst_dtype = param->grad_dtype,
-                                      .addend = accumulators ? accumulators[p->id] : NULL,
+                                      .addend = accumulated[p->id],
                                       .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
                                       .src = arrays[p->id].gradients,
                                       .src_dtype = param->grad_dtype}));
@@ -160,7 +162,7 @@ static DMuonErrorCode pack(dmuon_runtime *runtime, const dmuon_bundle *bundle, d
 }
 
 DMuonErrorCode dmuon_runtime_reduce(dmuon_runtime *runtime, int index, int slot_index,
-                                    const dmuon_param_arrays *arrays, void *const *accumulators,
+                                    const dmuon_param_arrays *arrays, void *const *accumulated,
                                     double divisor) {
   const dmuon_bundle *bundle = &runtime->packing.bundles[index];
   const DMuonDeviceOps *ops = runtime->device->ops;
@@ -176,7 +178,7 @@ DMuonErrorCode dmuon_runtime_reduce(dmuon_runtime *runtime, int index, int slot_
   /* The slot's last contribution has left it, and its last column was taken. */
   DMUON_TRY(ops->event_wait(runtime->compute, slot->column_done));
   DMUON_TRY(ops->stamp(runtime->compute, &stamps->pack[0]));
-  DMUON_TRY(pack(runtime, bundle, slot, arrays, accumulators));
+  DMUON_TRY(pack(runtime, bundle, slot, arrays, accumulated));
   DMUON_TRY(ops->stamp(runtime->compute, &stamps->pack[1]));
   DMUON_TRY(ops->event_record(runtime->compute, slot->packed));
 

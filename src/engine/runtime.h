@@ -32,6 +32,7 @@ typedef struct {
   const dmuon_registry *registry;
   dmuon_packing packing;
   dmuon_queue *compute;
+  dmuon_queue *local;        /* work that waits for no other rank, whatever compute is behind */
   dmuon_mesh_queues *queues; /* by registry mesh */
   dmuon_slot slots[DMUON_SLOTS];
   void **means;                /* by bundle: what this rank owns of it, averaged; sum_dtype */
@@ -42,10 +43,10 @@ DMuonErrorCode dmuon_runtime_create(const dmuon_registry *registry, dmuon_device
                                     int (*owners)[3], dmuon_runtime *runtime);
 void dmuon_runtime_destroy(dmuon_runtime *runtime);
 
-/* Packs the gradients of this rank into the slot (accumulators may be NULL, as may each gradient:
- * zeros) and issues both stages of the mean. divisor: contributions are averaged over so many. */
+/* Packs this rank's gradients, what was accumulated before added, into the slot (by id; NULL counts
+ * as zeros) and issues both stages of the mean. divisor: contributions are averaged over so many. */
 DMuonErrorCode dmuon_runtime_reduce(dmuon_runtime *runtime, int bundle, int slot,
-                                    const dmuon_param_arrays *arrays, void *const *accumulators,
+                                    const dmuon_param_arrays *arrays, void *const *accumulated,
                                     double divisor);
 /* The compute queue goes on when the bundle's mean is there. */
 DMuonErrorCode dmuon_runtime_wait_mean(dmuon_runtime *runtime, int bundle, int slot);

@@ -22,7 +22,17 @@ typedef struct {
   int bundle; /* 0 .. count-1 */
 } dmuon_action;
 
-/* Action number `index` of the step; END from the last on. */
-dmuon_action dmuon_schedule_action(int count, int norm_first, int index);
+/* Where one step is. */
+typedef struct {
+  int count, norm_first;
+  int reduced;      /* bundles reduced ahead of the first update */
+  int has_norm;     /* the norm is behind */
+  int bundle, part; /* the bundle being updated, and what is next of it */
+  int is_done;
+} dmuon_schedule;
+
+dmuon_schedule dmuon_schedule_begin(int count, int norm_first);
+/* The next action; END from the last on. */
+dmuon_action dmuon_schedule_next(dmuon_schedule *schedule);
 
 #endif

@@ -73,7 +73,7 @@ static DMuonErrorCode name_difference(DMuonMesh mesh, const char *what, const ch
     if (mesh->rank == other) describe(what, text, mine, other, message, sizeof message);
     code = dmuon_agree_broadcast(mesh->bootstrap, what, other, message, sizeof message);
   }
-  if (code < 200) dmuon_memory_free(text); /* a broadcast given up may still write to it */
+  dmuon_memory_free(text);
   DMUON_TRY(code);
   DMUON_FAIL(DMUON_ERR_DISAGREE, "%s", message);
 }

@@ -70,12 +70,14 @@ static const struct {
   device_maker make; /* NULL: known, not compiled in */
   const DMuonCommOps *comm;
   void (*set_timeout)(dmuon_device *device, double seconds);
+  void (*set_delay)(dmuon_device *device, double seconds);
   void (*break_device)(dmuon_device *device, DMuonErrorCode code);
 } backends[] = {
     {.name = "host",
      .make = host_make,
      .comm = &dmuon_host_comm_ops,
      .set_timeout = dmuon_host_device_set_timeout,
+     .set_delay = dmuon_host_device_set_delay,
      .break_device = dmuon_host_device_break},
     {.name = "cuda"},
     {.name = "trace"},
@@ -117,6 +119,10 @@ const DMuonCommOps *dmuon_backend_comm_ops(const dmuon_device *device) {
 
 void dmuon_backend_set_timeout(dmuon_device *device, double seconds) {
   backends[backend_of(device)].set_timeout(device, seconds);
+}
+
+void dmuon_backend_set_delay(dmuon_device *device, double seconds) {
+  backends[backend_of(device)].set_delay(device, seconds);
 }
 
 void dmuon_backend_break(dmuon_device *device, DMuonErrorCode code) {

@@ -11,6 +11,7 @@ DMuonErrorCode dmuon_backend_create_device(dmuon_context *context, const char *t
                                            dmuon_device **device);
 const DMuonCommOps *dmuon_backend_comm_ops(const dmuon_device *device);
 void dmuon_backend_set_timeout(dmuon_device *device, double seconds);
+void dmuon_backend_set_delay(dmuon_device *device, double seconds);
 void dmuon_backend_break(dmuon_device *device, DMuonErrorCode code);
 
 #endif

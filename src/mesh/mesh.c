@@ -26,6 +26,8 @@ static const dmuon_option_spec mesh_specs[] = {
      INT32_MAX, NULL, "reduce directly up to so many ranks, as a tree above"},
     {"chunk_bytes", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, chunk_bytes), "4194304", 64,
      1 << 30, NULL, "largest piece of a message"},
+    {"message_delay", DMUON_OPTION_REAL, offsetof(dmuon_mesh_settings, message_delay), "0", 0, 10,
+     NULL, "hold every message back so long in seconds, for tests of overlap"},
     {"fail_allocation", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, fail_allocation), "0", 0,
      1e18, NULL, "fail the N-th allocation from SetUp on, for tests; may differ by rank"},
 };

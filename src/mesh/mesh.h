@@ -18,6 +18,7 @@ typedef struct {
   char *device;            /* "host", "host:deferred,seed=7" */
   int64_t reduce_fanin;    /* default 32 */
   int64_t chunk_bytes;     /* default 4 MB */
+  double message_delay;    /* seconds; 0: none */
   int64_t fail_allocation; /* 0, or the allocation that fails: for tests */
 } dmuon_mesh_settings;
 

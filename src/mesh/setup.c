@@ -92,7 +92,7 @@ static DMuonErrorCode place_by_coords(DMuonMesh mesh, const int64_t want[3], pla
   if (!code)
     code = dmuon_layout_from_coords(p->size, (const int(*)[3])coords, want, p->sizes, p->reasons,
                                     p->rank_at);
-  if (code < 200) dmuon_memory_free(coords);
+  dmuon_memory_free(coords);
   DMUON_TRY(code);
   return DMUON_SUCCESS;
 }
@@ -198,6 +198,7 @@ static DMuonErrorCode make_device(DMuonMesh mesh) {
   code = dmuon_mesh_agree_error(mesh, agreeing, code);
   if (!code) {
     dmuon_backend_set_timeout(mesh->device, mesh->settings.timeout);
+    dmuon_backend_set_delay(mesh->device, mesh->settings.message_delay);
     dmuon_bootstrap_set_progress(mesh->bootstrap, progress_device, mesh->device);
     if (!mesh->is_split)
       code = dmuon_bootstrap_split(mesh->bootstrap, mesh->sizes[0], mesh->sizes[1], mesh->sizes[2],
@@ -236,10 +237,8 @@ static DMuonErrorCode set_up(DMuonMesh mesh) {
     take_places(mesh, &p);
     if (mesh->bootstrap) code = make_device(mesh);
   }
-  if (code < 200) { /* a message given up may still come in */
-    dmuon_memory_free(p.node);
-    dmuon_memory_free(p.rank_at);
-  }
+  dmuon_memory_free(p.node);
+  dmuon_memory_free(p.rank_at);
   DMUON_TRY(code);
   return DMUON_SUCCESS;
 }

@@ -8,9 +8,6 @@
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 
-static const char *const hyper_options[] = {"lr",    "momentum", "weight_decay",
-                                            "beta1", "beta2",    "eps"};
-
 DMuonErrorCode DMuonOptimizerSetLearningRateFactor(DMuonOptimizer opt, double factor) {
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   if (!(factor >= 0 && isfinite(factor)))
@@ -24,9 +21,12 @@ static DMuonErrorCode check_hyper(DMuonHyper which, double value) {
   static const double high[] = {1e30, 1, 1e30, 1, 1, 1e30};
   if ((int)which < 0 || which > DMUON_HYPER_EPS)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "hyper-parameter %d is none of DMUON_HYPER_...", (int)which);
+  if ((which == DMUON_HYPER_BETA1 || which == DMUON_HYPER_BETA2) && !(value >= 0 && value < 1))
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is %g; it must be at least 0 and below 1",
+               dmuon_hyper_names[which], value);
   if (!(value >= 0 && value <= high[which]))
-    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is %g; it must be between 0 and %g", hyper_options[which],
-               value, high[which]);
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is %g; it must be between 0 and %g",
+               dmuon_hyper_names[which], value, high[which]);
   return DMUON_SUCCESS;
 }
 
@@ -86,6 +86,11 @@ DMuonErrorCode DMuonOptimizerSetSampleCount(DMuonOptimizer opt, double samples) 
   if (!(samples >= 0 && isfinite(samples)))
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "sample count is %g; it must be finite and not negative",
                samples);
+  if (opt->samples < 0 && opt->accumulate_calls > 0)
+    DMUON_FAIL(DMUON_ERR_STATE,
+               "%d micro-batches were accumulated as means already; say sample counts before the "
+               "first, or after Step",
+               opt->accumulate_calls);
   opt->samples = samples;
   return DMUON_SUCCESS;
 }
@@ -124,6 +129,12 @@ DMuonErrorCode DMuonOptimizerSyncArrays(DMuonOptimizer opt, int root) {
                  registry->meshes[m].name, ranks);
   }
   DMUON_TRY(dmuon_optimizer_drain(opt));
+  DMuonMesh mesh = dmuon_optimizer_mesh(opt);
+  int equal, other;
+  DMUON_TRY(dmuon_agree_equal(mesh->bootstrap, __func__, (uint64_t)(int64_t)root, &equal, &other));
+  if (!equal)
+    DMUON_FAIL(DMUON_ERR_DISAGREE, "SyncArrays: rank %d passed another root than rank 0; here %d",
+               other, root);
   if (root != DMUON_ALL)
     DMUON_TRY(dmuon_optimizer_settle(
         opt, dmuon_runtime_broadcast_arrays(&opt->runtime, root, opt->arrays)));
@@ -140,13 +151,11 @@ static DMuonErrorCode make_accumulators(DMuonOptimizer opt) {
       dmuon_memory_alloc(&opt->object.context->memory, registry->local_count, sizeof *made, &made);
   for (int id = 0; !code && id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    const int64_t bytes =
-        param->numel * (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype));
     if (param->route == DMUON_ROUTE_FROZEN) continue;
-    code = device->ops->alloc(device, bytes, &made[id]);
-    if (!code) code = device->ops->zero(opt->runtime.compute, made[id], bytes);
+    code = device->ops->alloc(
+        device, param->numel * (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype)),
+        &made[id]);
   }
-  if (!code) code = device->ops->queue_sync(opt->runtime.compute);
   if (code) {
     for (int id = 0; made && id < registry->local_count; id++) device->ops->free(device, made[id]);
     dmuon_memory_free(made);
@@ -156,32 +165,35 @@ static DMuonErrorCode make_accumulators(DMuonOptimizer opt) {
   return DMUON_SUCCESS;
 }
 
+/* On the local queue: a step that is still under way has packed what was accumulated for it, and the
+ * rest of it is not waited for. */
 DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt) {
-  DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, __func__));
+  DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
   const dmuon_registry *registry = &opt->model->registry;
   const DMuonDeviceOps *ops = opt->runtime.device->ops;
-  DMUON_TRY(dmuon_optimizer_settle(opt, dmuon_mesh_check(dmuon_optimizer_mesh(opt))));
   if (!opt->accumulators) DMUON_TRY(make_accumulators(opt));
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
     const DMuonDType wide = dmuon_dtype_wide(param->grad_dtype);
     if (!opt->accumulators[id] || !opt->arrays[id].gradients) continue;
-    DMUON_TRY(ops->pack(opt->runtime.compute, &(dmuon_pack){.n = param->numel,
-                                                            .dst = opt->accumulators[id],
-                                                            .dst_dtype = wide,
-                                                            .addend = opt->accumulators[id],
-                                                            .addend_dtype = wide,
-                                                            .src = opt->arrays[id].gradients,
-                                                            .src_dtype = param->grad_dtype}));
-    opt->accumulated[id] = 1;
+    DMUON_TRY(ops->pack(opt->runtime.local, &(dmuon_pack){.n = param->numel,
+                                                          .dst = opt->accumulators[id],
+                                                          .dst_dtype = wide,
+                                                          .addend = opt->accumulated[id],
+                                                          .addend_dtype = wide,
+                                                          .src = opt->arrays[id].gradients,
+                                                          .src_dtype = param->grad_dtype}));
+    opt->accumulated[id] = opt->accumulators[id];
   }
+  opt->accumulate_calls++;
   if (opt->samples >= 0) opt->accumulated_samples += opt->samples;
-  return dmuon_optimizer_settle(opt, ops->queue_sync(opt->runtime.compute));
+  return dmuon_optimizer_settle(opt, ops->queue_sync(opt->runtime.local));
 }
 
 DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, __func__));
-  return dmuon_optimizer_settle(opt, dmuon_optimizer_forget_accumulated(opt));
+  dmuon_optimizer_forget_accumulated(opt);
+  return DMUON_SUCCESS;
 }
 
 /* ---- what the last step did ---------------------------------------------------------------------

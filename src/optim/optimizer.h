@@ -23,6 +23,7 @@ typedef struct {
 } dmuon_optimizer_settings;
 
 extern const dmuon_option_table dmuon_optimizer_option_table;
+extern const char *const dmuon_clip_names[]; /* by DMuonClip */
 
 /* One SetHyper. */
 typedef struct {
@@ -51,9 +52,10 @@ struct DMuonOptimizer_ {
   dmuon_update_plan *plans;
   unsigned char *own_master; /* the master is memory of ours, not the caller's array */
   void *workspace;
-  double *ns_stamps;          /* [2 * local_count] */
-  void **accumulators;        /* NULL until the first Accumulate */
-  unsigned char *accumulated; /* this parameter has an accumulated gradient */
+  double *ns_stamps;    /* [2 * local_count] */
+  void **accumulators;  /* NULL until the first Accumulate */
+  void **accumulated;   /* the accumulator, where something was accumulated since the last Step */
+  int accumulate_calls; /* since the last Step */
   double accumulated_samples;
   dmuon_ballot *ballot;
   dmuon_norm *norms;          /* by registry index */
@@ -82,7 +84,7 @@ void dmuon_optimizer_resolve_hyper(DMuonOptimizer opt, const dmuon_param *param,
 /* Frees all that SetUp made. */
 void dmuon_optimizer_teardown(DMuonOptimizer opt);
 /* Accumulated gradients are used up or dropped. */
-DMuonErrorCode dmuon_optimizer_forget_accumulated(DMuonOptimizer opt);
+void dmuon_optimizer_forget_accumulated(DMuonOptimizer opt);
 /* The owner's copy follows the caller's array again. */
 DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt);
 

@@ -7,10 +7,13 @@
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 
-static const char *const clip_names[] = {"none", "global", "by_route", NULL};
+const char *const dmuon_clip_names[] = {"none", "global", "by_route", NULL};
 
 #define AT(field) offsetof(dmuon_optimizer_settings, field)
 #define RULE(field) (offsetof(dmuon_optimizer_settings, rule) + offsetof(dmuon_rule, field))
+
+/* The last double before 1: AdamW's moments are divided by 1 - beta^t. */
+#define BELOW_ONE 0.9999999999999999
 
 /* Defaults are those of the recipe "dmuon"; a test holds the two together. */
 static const dmuon_option_spec specs[] = {
@@ -31,9 +34,9 @@ static const dmuon_option_spec specs[] = {
      "further factor of the update"},
     {"adamw_lr", DMUON_OPTION_REAL, RULE(adamw_lr), "0.001", 0, 1e30, NULL,
      "learning rate of AdamW"},
-    {"adamw_beta1", DMUON_OPTION_REAL, RULE(beta1), "0.9", 0, 1, NULL,
+    {"adamw_beta1", DMUON_OPTION_REAL, RULE(beta1), "0.9", 0, BELOW_ONE, NULL,
      "decay of AdamW's first moment"},
-    {"adamw_beta2", DMUON_OPTION_REAL, RULE(beta2), "0.999", 0, 1, NULL,
+    {"adamw_beta2", DMUON_OPTION_REAL, RULE(beta2), "0.999", 0, BELOW_ONE, NULL,
      "decay of AdamW's second moment"},
     {"adamw_eps", DMUON_OPTION_REAL, RULE(eps), "1e-8", 0, 1e30, NULL,
      "added to the root of AdamW's second moment"},
@@ -41,7 +44,8 @@ static const dmuon_option_spec specs[] = {
      "decoupled weight decay of AdamW"},
     {"missing_gradient", DMUON_OPTION_ENUM, RULE(missing_gradient), "skip", 0, 0,
      dmuon_missing_gradient_names, "a parameter without gradient on every rank: skip it, or zeros"},
-    {"clip", DMUON_OPTION_ENUM, AT(clip), "none", 0, 0, clip_names, "clipping by gradient norm"},
+    {"clip", DMUON_OPTION_ENUM, AT(clip), "none", 0, 0, dmuon_clip_names,
+     "clipping by gradient norm"},
     {"clip_norm", DMUON_OPTION_REAL, AT(clip_norm), "1", 0, 1e300, NULL,
      "largest norm that clipping lets through"},
     {"replicate_async", DMUON_OPTION_BOOL, AT(replicate_async), "0", 0, 1, NULL,
@@ -67,6 +71,12 @@ static DMuonErrorCode check_range(const char *what, double value, double low, do
   if (!(value >= low && value <= high))
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is %g; it must be between %g and %g", what, value, low,
                high);
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode check_beta(const char *what, double value) {
+  if (!(value >= 0 && value < 1))
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is %g; it must be at least 0 and below 1", what, value);
   return DMUON_SUCCESS;
 }
 
@@ -126,8 +136,8 @@ DMuonErrorCode DMuonOptimizerSetAdamW(DMuonOptimizer opt, double lr, double beta
                                       double eps, double weight_decay) {
   DMUON_TRY(check_setter(opt, __func__));
   DMUON_TRY(check_range("lr", lr, 0, 1e30));
-  DMUON_TRY(check_range("beta1", beta1, 0, 1));
-  DMUON_TRY(check_range("beta2", beta2, 0, 1));
+  DMUON_TRY(check_beta("beta1", beta1));
+  DMUON_TRY(check_beta("beta2", beta2));
   DMUON_TRY(check_range("eps", eps, 0, 1e30));
   DMUON_TRY(check_range("weight_decay", weight_decay, 0, 1e30));
   opt->settings.rule.adamw_lr = lr;
@@ -174,18 +184,18 @@ DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double 
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   DMUON_TRY(check_range("clip kind", kind, DMUON_CLIP_NONE, DMUON_CLIP_BY_ROUTE));
   DMUON_TRY(check_range("clip norm", max_norm, 0, 1e300));
+  if (opt->object.is_set_up) {
+    char text[40];
+    dmuon_options *options = &opt->object.context->options;
+    DMUON_TRY(dmuon_options_note_live(options, opt->object.name, "clip", dmuon_clip_names[kind]));
+    snprintf(text, sizeof text, "%.17g", max_norm);
+    DMUON_TRY(dmuon_options_note_live(options, opt->object.name, "clip_norm", text));
+  }
   opt->settings.clip = (int)kind;
   opt->settings.clip_norm = max_norm;
-  if (!opt->object.is_set_up) {
-    program_set(opt, "clip");
-    program_set(opt, "clip_norm");
-    return DMUON_SUCCESS;
-  }
-  char text[40];
-  dmuon_options *options = &opt->object.context->options;
-  DMUON_TRY(dmuon_options_note_live(options, opt->object.name, "clip", clip_names[kind]));
-  snprintf(text, sizeof text, "%.17g", max_norm);
-  return dmuon_options_note_live(options, opt->object.name, "clip_norm", text);
+  program_set(opt, "clip");
+  program_set(opt, "clip_norm");
+  return DMUON_SUCCESS;
 }
 
 /* The recipe may itself come from an option; it then replaces what the program set singly, and the
@@ -197,8 +207,11 @@ DMuonErrorCode dmuon_optimizer_apply_options(DMuonOptimizer opt) {
   dmuon_options *options = &opt->object.context->options;
 
   memcpy(program, opt->program, sizeof program);
+  settings.recipe = -1; /* stays so when nobody said one */
   DMUON_TRY(dmuon_options_apply(options, &recipe_only, opt->object.name, program, &settings));
-  if (settings.recipe != opt->settings.recipe) {
+  if (settings.recipe < 0) {
+    settings.recipe = opt->settings.recipe;
+  } else {
     DMUON_TRY(dmuon_rule_recipe(dmuon_recipe_names[settings.recipe], &settings.rule, NULL));
     memset(program, 0, sizeof program);
   }

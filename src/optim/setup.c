@@ -73,8 +73,9 @@ DMuonErrorCode DMuonOptimizerDestroy(DMuonOptimizer *handle) {
   if (!handle || !*handle) return DMUON_SUCCESS;
   DMuonOptimizer opt = *handle;
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
-  /* Buffers may still be in use by a step under way; a mesh that broke holds none any more. */
-  if (opt->pending) (void)dmuon_optimizer_drain(opt);
+  /* A step under way still uses the buffers. When the mesh broke or MPI is gone, nobody waits, and
+   * what MPI may still touch is left to it. */
+  (void)dmuon_optimizer_drain(opt);
   dmuon_optimizer_teardown(opt);
   for (int i = 0; i < opt->hyper_rule_count; i++) dmuon_memory_free(opt->hyper_rules[i].pattern);
   dmuon_memory_free(opt->hyper_rules);
@@ -155,7 +156,7 @@ static DMuonErrorCode make_tables(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->states, &opt->states));
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->plans, &opt->plans));
   DMUON_TRY(dmuon_memory_alloc(memory, local, 1, &opt->own_master));
-  DMUON_TRY(dmuon_memory_alloc(memory, local, 1, &opt->accumulated));
+  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->accumulated, &opt->accumulated));
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->nonfinite, &opt->nonfinite));
   DMUON_TRY(dmuon_memory_alloc(memory, 2 * local, sizeof *opt->ns_stamps, &opt->ns_stamps));
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->active, &opt->active));
@@ -253,33 +254,38 @@ DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt) {
   return device->ops->queue_sync(opt->runtime.compute);
 }
 
-static DMuonErrorCode publish_owners(DMuonOptimizer opt) {
+/* A copy of the owners for the model, whose GetParam and View show them. */
+static DMuonErrorCode copy_owners(DMuonOptimizer opt, int (**owners)[3]) {
   const int64_t count = opt->model->registry.param_count;
-  int(*owners)[3] = NULL;
-  DMUON_TRY(dmuon_memory_alloc(&opt->object.context->memory, count, sizeof *owners, &owners));
-  if (count > 0) memcpy(owners, opt->partition->owners, (size_t)count * sizeof *owners);
-  dmuon_memory_free(opt->model->owners);
-  opt->model->owners = owners;
+  DMUON_TRY(dmuon_memory_alloc(&opt->object.context->memory, count, sizeof **owners, owners));
+  if (count > 0) memcpy(*owners, opt->partition->owners, (size_t)count * sizeof **owners);
   return DMUON_SUCCESS;
 }
 
 static DMuonErrorCode set_up(DMuonOptimizer opt) {
   DMuonMesh mesh = dmuon_optimizer_mesh(opt);
   const char *what = "setting up the optimizer";
+  int(*owners)[3] = NULL;
   DMUON_TRY(DMuonModelSetUp(opt->model));
   DMuonErrorCode code = make_parts(opt);
   DMUON_TRY(dmuon_vote_settings(opt, code));
   DMUON_TRY(DMuonPartitionSetUp(opt->partition));
 
   code = make_all(opt);
-  if (!code) code = publish_owners(opt);
+  if (!code) code = copy_owners(opt, &owners);
   code = dmuon_agree_error(mesh->bootstrap, what, code, DMUON_ERR_SETUP);
   if (!code) code = dmuon_vote(opt, what, NULL);
   if (!code && opt->settings.initial_root != DMUON_ALL)
     code =
         dmuon_runtime_broadcast_arrays(&opt->runtime, (int)opt->settings.initial_root, opt->arrays);
   if (!code) code = dmuon_optimizer_refresh_masters(opt);
-  return dmuon_optimizer_settle(opt, code);
+  if (code) {
+    dmuon_memory_free(owners);
+    return dmuon_optimizer_settle(opt, code);
+  }
+  dmuon_memory_free(opt->model->owners);
+  opt->model->owners = owners;
+  return DMUON_SUCCESS;
 }
 
 /* A mistyped option is no error (another optimizer may yet take it), but it is not silent. */
@@ -303,14 +309,18 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
                "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
                "needs a mesh made by DMuonMeshCreate",
                mesh->object.name);
-  const int makes_ns = opt->ns == NULL;
+  /* What a failed SetUp leaves is what the program had set: settings, and no parts of our own, which
+   * were made from settings that may be corrected. */
+  const dmuon_optimizer_settings wishes = opt->settings;
+  const int makes_ns = opt->ns == NULL, makes_partition = opt->partition == NULL;
   DMuonErrorCode code = set_up(opt);
   if (code) {
     dmuon_optimizer_teardown(opt);
-    if (makes_ns) { /* it has the coefficients of a recipe that may be corrected */
-      dmuon_ns_release(opt->ns);
-      opt->ns = NULL;
-    }
+    opt->settings = wishes;
+    if (makes_ns) dmuon_ns_release(opt->ns);
+    if (makes_ns) opt->ns = NULL;
+    if (makes_partition) dmuon_partition_release(opt->partition);
+    if (makes_partition) opt->partition = NULL;
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
   }
   opt->object.is_set_up = 1;

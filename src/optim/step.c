@@ -44,15 +44,14 @@ static DMuonErrorCode look_for_nonfinite(DMuonOptimizer opt) {
     opt->nonfinite[id] = -1;
     if (param->route == DMUON_ROUTE_FROZEN) continue;
     if (!opt->arrays[id].gradients && !opt->accumulated[id]) continue;
-    DMUON_TRY(ops->find_nonfinite(
-        opt->runtime.compute,
-        &(dmuon_pack){.n = param->numel,
-                      .dst_dtype = param->grad_dtype,
-                      .addend = opt->accumulators ? opt->accumulators[id] : NULL,
-                      .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
-                      .src = opt->arrays[id].gradients,
-                      .src_dtype = param->grad_dtype},
-        &opt->nonfinite[id]));
+    DMUON_TRY(ops->find_nonfinite(opt->runtime.compute,
+                                  &(dmuon_pack){.n = param->numel,
+                                                .dst_dtype = param->grad_dtype,
+                                                .addend = opt->accumulated[id],
+                                                .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
+                                                .src = opt->arrays[id].gradients,
+                                                .src_dtype = param->grad_dtype},
+                                  &opt->nonfinite[id]));
   }
   return ops->queue_sync(opt->runtime.compute);
 }
@@ -172,13 +171,14 @@ static DMuonErrorCode update_bundle(DMuonOptimizer opt, int bundle, int slot,
 static DMuonErrorCode run_pipeline(DMuonOptimizer opt, int active_count, dmuon_clip_result *clip) {
   dmuon_runtime *runtime = &opt->runtime;
   const int norm_first = opt->settings.clip != DMUON_CLIP_NONE;
-  for (int n = 0;; n++) {
-    const dmuon_action action = dmuon_schedule_action(active_count, norm_first, n);
+  dmuon_schedule schedule = dmuon_schedule_begin(active_count, norm_first);
+  for (;;) {
+    const dmuon_action action = dmuon_schedule_next(&schedule);
     const int slot = action.bundle % DMUON_SLOTS;
     const int bundle = action.bundle < 0 ? -1 : opt->active[action.bundle];
     switch (action.kind) {
       case DMUON_ACTION_REDUCE:
-        DMUON_TRY(dmuon_runtime_reduce(runtime, bundle, slot, opt->arrays, opt->accumulators,
+        DMUON_TRY(dmuon_runtime_reduce(runtime, bundle, slot, opt->arrays, opt->accumulated,
                                        divisor_of(opt, &runtime->packing.bundles[bundle])));
         break;
       case DMUON_ACTION_NORM:
@@ -203,20 +203,10 @@ static DMuonErrorCode run_pipeline(DMuonOptimizer opt, int active_count, dmuon_c
  */
 
 /* Accumulated gradients are used up, whether the step took place or not. */
-DMuonErrorCode dmuon_optimizer_forget_accumulated(DMuonOptimizer opt) {
-  const dmuon_registry *registry = &opt->model->registry;
-  const DMuonDeviceOps *ops = opt->runtime.device->ops;
+void dmuon_optimizer_forget_accumulated(DMuonOptimizer opt) {
   opt->accumulated_samples = 0;
-  if (!opt->accumulators) return DMUON_SUCCESS;
-  for (int id = 0; id < registry->local_count; id++) {
-    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    if (!opt->accumulated[id]) continue;
-    opt->accumulated[id] = 0;
-    DMUON_TRY(
-        ops->zero(opt->runtime.compute, opt->accumulators[id],
-                  param->numel * (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype))));
-  }
-  return DMUON_SUCCESS;
+  opt->accumulate_calls = 0;
+  for (int id = 0; id < opt->model->registry.local_count; id++) opt->accumulated[id] = NULL;
 }
 
 static int64_t matrices_in_step(DMuonOptimizer opt) {
@@ -280,6 +270,7 @@ static void fill_seconds(DMuonOptimizer opt, int active_count) {
 
 DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
   if (!opt->pending) return DMUON_SUCCESS;
+  DMUON_TRY(dmuon_mesh_check(dmuon_optimizer_mesh(opt)));
   DMuonErrorCode code = dmuon_optimizer_settle(opt, dmuon_runtime_sync(&opt->runtime));
   opt->pending = 0;
   if (!code && !opt->seconds_known) fill_seconds(opt, opt->active_count);
@@ -305,7 +296,7 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
     DMUON_TRY(run_pipeline(opt, opt->active_count, &clip));
   }
   /* Gradients are free once the last bundle is packed; the rest may go on behind the caller. */
-  DMUON_TRY(dmuon_optimizer_forget_accumulated(opt));
+  dmuon_optimizer_forget_accumulated(opt);
   fill_info(opt, &clip);
   if (opt->settings.replicate_async && opt->active_count > 0)
     return dmuon_runtime_wait_packed(&opt->runtime);

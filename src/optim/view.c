@@ -56,8 +56,8 @@ static void write_rule(DMuonOptimizer opt, dmuon_text *text) {
                  rule->beta1, rule->beta2, rule->eps, rule->adamw_weight_decay);
   dmuon_text_add(text, "  missing gradient: %s; clip: %s",
                  dmuon_missing_gradient_names[rule->missing_gradient],
-                 settings->clip == DMUON_CLIP_NONE ? "none" : "to norm");
-  if (settings->clip != DMUON_CLIP_NONE) dmuon_text_add(text, " %g", settings->clip_norm);
+                 dmuon_clip_names[settings->clip]);
+  if (settings->clip != DMUON_CLIP_NONE) dmuon_text_add(text, " to %g", settings->clip_norm);
   dmuon_text_add(
       text, "; learning rate factor %g; %s\n", opt->factor,
       settings->replicate_async ? "asynchronous (Wait before reading weights)" : "synchronous");
@@ -83,8 +83,7 @@ static void write_here(DMuonOptimizer opt, dmuon_text *text) {
     const int id = registry->global_to_local[p];
     const dmuon_param *param = &registry->params[p];
     const int *owner = opt->partition->owners[p];
-    static const char *const routes[] = {"muon", "adamw", "adamw_sharded", "frozen"};
-    dmuon_text_add(text, "  %-40s %-7s owner (%d,%d)", param->name, routes[param->route],
+    dmuon_text_add(text, "  %-40s %-7s owner (%d,%d)", param->name, dmuon_route_name(param->route),
                    owner[DMUON_AXIS_REPLICATE], owner[DMUON_AXIS_SHARD]);
     if (id >= 0 && param->route == DMUON_ROUTE_MUON)
       dmuon_text_add(text, " lr %g, %lld matrices%s%s", opt->hyper[id].value[DMUON_HYPER_LR],
@@ -99,18 +98,14 @@ static void write_here(DMuonOptimizer opt, dmuon_text *text) {
 DMuonErrorCode DMuonOptimizerView(DMuonOptimizer opt, const char *path) {
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   dmuon_text text;
-  const char *data;
   dmuon_text_init(&text, &opt->object.context->memory);
   write_rule(opt, &text);
   if (opt->object.is_set_up)
     write_here(opt, &text);
   else
     dmuon_text_add(&text, "  not set up\n");
-  DMuonErrorCode code = dmuon_text_finish(&text, &data);
-  if (!code && dmuon_optimizer_mesh(opt)->rank == 0) code = dmuon_text_write(&text, path);
+  DMuonErrorCode code = dmuon_mesh_write(dmuon_optimizer_mesh(opt), "View", &text, path);
   dmuon_text_free(&text);
-  if (opt->object.is_set_up && !dmuon_bootstrap_check(dmuon_optimizer_mesh(opt)->bootstrap))
-    code = dmuon_agree_error(dmuon_optimizer_mesh(opt)->bootstrap, "View", code, DMUON_ERR_FILE);
   return code;
 }
 

@@ -8,8 +8,6 @@
 #include "mesh/mesh.h"
 
 enum { HYPERS = DMUON_HYPER_EPS + 1 };
-static const char *const hyper_names[HYPERS] = {"lr",    "momentum", "weight_decay",
-                                                "beta1", "beta2",    "eps"};
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
@@ -61,7 +59,7 @@ static DMuonErrorCode compare_values(DMuonOptimizer opt, int mesh, int first_ran
     for (int h = 0; h < HYPERS; h++)
       if (theirs[p * HYPERS + h] != mine[p * HYPERS + h])
         DMUON_FAIL(DMUON_ERR_DISAGREE, "%s: %s is %.17g on rank %d, %.17g on rank %d",
-                   registry->params[p].name, hyper_names[h], mine[p * HYPERS + h], rank,
+                   registry->params[p].name, dmuon_hyper_names[h], mine[p * HYPERS + h], rank,
                    theirs[p * HYPERS + h], first_rank);
   }
   const size_t own = (size_t)HYPERS * (size_t)registry->param_count;

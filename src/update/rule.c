@@ -14,6 +14,7 @@ const char *const dmuon_scale_names[] = {"moonlight", "jordan", "spectral",
                                          "unit_rms",  "none",   NULL};
 const char *const dmuon_missing_gradient_names[] = {"skip", "zero", NULL};
 const char *const dmuon_recipe_names[] = {"dmuon", "jordan", "moonlight", "dion", "emerging", NULL};
+const char *const dmuon_hyper_names[] = {"lr", "momentum", "weight_decay", "beta1", "beta2", "eps"};
 
 typedef struct {
   const char *coefficients;

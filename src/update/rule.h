@@ -24,6 +24,7 @@ extern const char *const dmuon_decay_names[];
 extern const char *const dmuon_scale_names[];
 extern const char *const dmuon_missing_gradient_names[];
 extern const char *const dmuon_recipe_names[];
+extern const char *const dmuon_hyper_names[]; /* by DMuonHyper */
 
 /* A published recipe: the rule, and the coefficient table its Newton-Schulz uses. */
 DMuonErrorCode dmuon_rule_recipe(const char *name, dmuon_rule *rule, const char **coefficients);

@@ -179,10 +179,6 @@ static void say_as(dmuon_options *options, int source, int is_special, settings 
       (void)dmuon_options_store(options->memory, &specs[LR], value, s);
       program[LR] = 1;
       break;
-    case DMUON_SOURCE_LIVE:
-      (void)dmuon_options_note_live(options, "disc", "lr", value);
-      s->lr = atof(value);
-      break;
     default:
       (void)dmuon_options_say(options, name, value, (dmuon_option_source)source);
   }
@@ -191,13 +187,12 @@ static void say_as(dmuon_options *options, int source, int is_special, settings 
 /* Every pair of sources, in both orders of saying, plain and for the object: the stronger source
  * wins whatever the order; of one source the object's own saying wins. */
 static void test_precedence(void) {
-  static const char *const names[] = {"default",     "program",      "file",
-                                      "environment", "command line", "live"};
-  for (int a = 0; a < 6; a++) {
-    for (int b = 0; b < 6; b++) {
+  static const char *const names[] = {"default", "program", "file", "environment", "command line"};
+  for (int a = 0; a < 5; a++) {
+    for (int b = 0; b < 5; b++) {
       for (int special = 0; special < 4; special++) {
         int a_special = special & 1, b_special = special >> 1;
-        if (a == b && (a_special == b_special || a < DMUON_SOURCE_FILE || a == DMUON_SOURCE_LIVE)) {
+        if (a == b && (a_special == b_special || a < DMUON_SOURCE_FILE)) {
           continue;
         }
         dmuon_memory memory = {0};
@@ -207,11 +202,8 @@ static void test_precedence(void) {
         dmuon_options_init(&options, &memory);
         (void)dmuon_options_defaults(&memory, &table, &s);
         int a_wins = a > b || (a == b && a_special);
-        /* A live call can only come after; the program sets only before. */
         say_as(&options, a, a_special, &s, program, "1");
-        if (!(a == DMUON_SOURCE_LIVE && b == DMUON_SOURCE_PROGRAM)) {
-          say_as(&options, b, b_special, &s, program, "2");
-        }
+        say_as(&options, b, b_special, &s, program, "2");
         DMuonErrorCode code = dmuon_options_apply(&options, &table, "disc", program, &s);
         int winner = a_wins ? a : b;
         double expected = winner == DMUON_SOURCE_DEFAULT ? 0.02 : a_wins ? 1 : 2;
@@ -426,6 +418,12 @@ static void test_report(void) {
   tap_is_int(dmuon_options_note_live(&options, "disc", "lr", "0.5"), 0, "a live change");
   tap_is_string(get(&options, "disc.lr"), "0.5", "is in force");
   tap_is_string(get_source(&options, "disc.lr"), "live", "as live");
+  settings second = {0};
+  (void)dmuon_options_defaults(&memory, &table, &second);
+  tap_ok(!dmuon_options_apply(&options, &table, "disc", NULL, &second) && second.lr != 0.5 &&
+             atof(get(&options, "disc.lr")) == second.lr,
+         "a second object of that name gets what was said, not the first one's live value");
+  dmuon_options_settings_free(&table, &second);
   int64_t before = memory.allocations;
   int failed = 0;
   for (int i = 0; i < 100; i++)

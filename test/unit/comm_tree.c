@@ -69,7 +69,7 @@ static int evaluate(int rank, int n, int root, int from, int as_leaf, int depth)
   snprintf(mine, TEXT, "%d", rank);
   for (int i = 0; i < plan.count && !wrong; i++) {
     wrong += evaluate(plan.peer[i], n, root, rank, plan.peer_is_leaf[i], depth + 1);
-    if (plan.peer_is_left[i]) {
+    if (plan.peer[i] < rank) {
       join(mine, sum[plan.peer[i]], mine);
     } else {
       join(mine, mine, sum[plan.peer[i]]);

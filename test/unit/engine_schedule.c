@@ -8,9 +8,10 @@ enum { MOST = 40 };
 /* Checks one schedule; returns 0, or says what is wrong. */
 static const char *check(int count, int norm_first) {
   int reduced[MOST] = {0}, updated[MOST] = {0}, published[MOST] = {0}, unpacked[MOST] = {0};
+  dmuon_schedule schedule = dmuon_schedule_begin(count, norm_first);
   int norms = 0, n = 0;
   for (;; n++) {
-    const dmuon_action a = dmuon_schedule_action(count, norm_first, n);
+    const dmuon_action a = dmuon_schedule_next(&schedule);
     const int b = a.bundle;
     if (a.kind == DMUON_ACTION_END) break;
     if (n > 5 * MOST) return "does not end";
@@ -47,6 +48,7 @@ static const char *check(int count, int norm_first) {
   }
   for (int i = 0; i < count; i++)
     if (!unpacked[i]) return "left out";
+  if (dmuon_schedule_next(&schedule).kind != DMUON_ACTION_END) return "goes on after its end";
   if (norms != (norm_first ? 1 : 0)) return "norms";
   return NULL;
 }

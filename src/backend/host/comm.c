@@ -40,13 +40,16 @@ DMuonErrorCode dmuon_host_comm_create(dmuon_device *device, dmuon_bootstrap *boo
 void dmuon_host_comm_free(dmuon_comm *base) {
   host_comm *comm = (host_comm *)base;
   if (!comm) return;
-  if (comm->channel.issued != comm->channel.finished && !dmuon_bootstrap_check(comm->bootstrap)) {
+  if (comm->channel.issued != comm->channel.finished) {
     /* Other ranks may be in the middle of it: nobody else gets this communicator. */
-    (void)DMUON_ERROR(DMUON_ERR_INTERNAL, "a communicator was freed with operations unfinished");
-    dmuon_bootstrap_break(comm->bootstrap, DMUON_ERR_INTERNAL);
+    DMuonErrorCode code = dmuon_bootstrap_check(comm->bootstrap);
+    if (!code)
+      code =
+          DMUON_ERROR(DMUON_ERR_INTERNAL, "a communicator was freed with operations unfinished");
+    dmuon_bootstrap_break(comm->bootstrap, code);
+    dmuon_host_engine_break(comm->engine, code); /* which drops them */
   }
-  /* MPI may still write into what was posted. */
-  if (!comm->active) dmuon_memory_free(comm->block);
+  if (!comm->block_is_left) dmuon_memory_free(comm->block);
   dmuon_memory_free(comm->next_block);
   dmuon_memory_free(comm);
 }
@@ -54,6 +57,30 @@ void dmuon_host_comm_free(dmuon_comm *base) {
 void dmuon_host_comm_abort(dmuon_comm *base) {
   host_comm *comm = (host_comm *)base;
   if (!comm->aborted) comm->aborted = DMUON_ERR_REVOKED;
+}
+
+/* What MPI may still use is not given back: the chunk buffers, or a buffer of some device. */
+static void give_up_transfer(host_comm *comm, dmuon_transfer *transfer) {
+  if (!dmuon_transfer_give_up(transfer)) return;
+  const uintptr_t at = (uintptr_t)transfer->buffer, block = (uintptr_t)comm->block;
+  if (block && at >= block && at - block < (uintptr_t)(comm->buffer_count * comm->buffer_bytes))
+    comm->block_is_left = 1;
+  else
+    dmuon_host_buffer_leave(comm->engine, transfer->buffer);
+}
+
+void dmuon_host_comm_give_up(dmuon_host_engine *engine, void *args) {
+  host_operation *operation = args;
+  host_comm *comm = operation->comm;
+  (void)engine;
+  if (!operation->started || !comm->active) return;
+  for (int64_t k = comm->first; k < comm->end; k++) {
+    host_slot *slot = &comm->slots[k % HOST_WINDOW];
+    give_up_transfer(comm, &slot->in);
+    for (int i = 0; i < DMUON_TREE_DEPTH; i++) give_up_transfer(comm, &slot->leg[i]);
+  }
+  for (int i = 0; i < HOST_RECEIVES; i++) give_up_transfer(comm, &comm->collector.in[i]);
+  comm->active = 0;
 }
 
 static int64_t chunk_elements(const host_comm *comm, DMuonDType a, DMuonDType b) {
@@ -240,6 +267,7 @@ DMuonErrorCode dmuon_host_comm_advance(dmuon_host_engine *engine, void *args, in
     operation->started = 1;
   }
   int64_t moves = comm->port.moves, messages = comm->port.messages, seen;
+  comm->port.delay = dmuon_host_engine_delay(engine);
   comm->compute_left = COMPUTE_A_PASS;
   comm->tree_is_blocked = 0;
   do { /* again while items end, so that small ones go through in one pass */

@@ -15,5 +15,6 @@ void dmuon_host_comm_abort(dmuon_comm *comm);
 /* The task class's functions; args is a host_operation. */
 DMuonErrorCode dmuon_host_comm_advance(dmuon_host_engine *engine, void *args, int *done);
 void dmuon_host_comm_describe(const void *args, dmuon_text *text);
+void dmuon_host_comm_give_up(dmuon_host_engine *engine, void *args);
 
 #endif

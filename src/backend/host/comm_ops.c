@@ -11,6 +11,7 @@ static const dmuon_host_task_class comm_task = {
     .name = "communication",
     .advance = dmuon_host_comm_advance,
     .describe = dmuon_host_comm_describe,
+    .give_up = dmuon_host_comm_give_up,
 };
 
 /* A root out of range would be a message to nobody. */

@@ -80,6 +80,7 @@ struct host_comm {
   /* Chunk buffers: as many as the way of reducing needs, one block. A block taken while an
    * operation is under way waits in `next_block` for its end. */
   char *block, *next_block;
+  int block_is_left; /* MPI may still use it */
   int64_t buffer_bytes, next_buffer_bytes;
   int buffer_count, next_buffer_count;
 

@@ -1,6 +1,6 @@
 /* The host's device: the table of operations, each of which copies its arguments into a task and
- * issues it, and the memory that buffers live in. It decides nothing about order (engine.c) or
- * arithmetic (blas.c, loops.c, norm.c, update_loops.c). */
+ * issues it. It decides nothing about order (engine.c), memory (buffer.c) or arithmetic (blas.c,
+ * loops.c, norm.c, update_loops.c). */
 #include "backend/host/host.h"
 
 #include <string.h>
@@ -61,36 +61,15 @@ static DMuonErrorCode host_progress(dmuon_device *device) {
   return DMUON_SUCCESS;
 }
 
-/* Memory: a block begins with this, somewhere in the first ALIGNMENT bytes before what is lent. */
-
-enum { ALIGNMENT = 256 };
-
-typedef struct {
-  void *block;
-  int64_t bytes;
-} buffer_header;
+/* Memory. */
 
 static DMuonErrorCode host_alloc(dmuon_device *device, int64_t bytes, void **ptr) {
-  char *block = NULL;
-  if (bytes < 0 || bytes > INT64_MAX - 2 * ALIGNMENT)
-    DMUON_FAIL(DMUON_ERR_MEMORY, "a buffer of %lld bytes was asked for", (long long)bytes);
-  DMUON_TRY(dmuon_memory_alloc(&device->context->memory, bytes + 2 * ALIGNMENT, 1, &block));
-  char *lent = block + sizeof(buffer_header);
-  lent += (ALIGNMENT - (uintptr_t)lent % ALIGNMENT) % ALIGNMENT;
-  buffer_header *header = (buffer_header *)(void *)lent - 1;
-  header->block = block;
-  header->bytes = bytes;
-  /* What is read before it is written shows in deferred mode: all bits set is NaN in every type. */
-  if (dmuon_host_engine_is_deferred(engine_of(device))) memset(lent, 0xff, (size_t)bytes);
-  *ptr = lent;
+  DMUON_TRY(dmuon_host_buffer_alloc(engine_of(device), bytes, ptr));
   return DMUON_SUCCESS;
 }
 
 static void host_free(dmuon_device *device, void *ptr) {
-  if (!ptr) return;
-  buffer_header *header = (buffer_header *)ptr - 1;
-  if (dmuon_host_engine_is_deferred(engine_of(device))) memset(ptr, 0xff, (size_t)header->bytes);
-  dmuon_memory_free(header->block);
+  dmuon_host_buffer_free(engine_of(device), ptr);
 }
 
 /* Operations. */
@@ -282,6 +261,10 @@ DMuonErrorCode dmuon_host_device_create(dmuon_context *context, int deferred, ui
 
 void dmuon_host_device_set_timeout(dmuon_device *device, double seconds) {
   dmuon_host_engine_set_timeout(engine_of(device), seconds);
+}
+
+void dmuon_host_device_set_delay(dmuon_device *device, double seconds) {
+  dmuon_host_engine_set_delay(engine_of(device), seconds);
 }
 
 void dmuon_host_device_break(dmuon_device *device, DMuonErrorCode code) {

@@ -183,7 +183,12 @@ static void task_finish_head(dmuon_queue *queue) {
 void dmuon_host_queue_drop(dmuon_queue *queue, DMuonErrorCode code) {
   if (!queue->head) return;
   queue->failed = code;
-  while (queue->head) task_unlink_head(queue);
+  while (queue->head) {
+    dmuon_host_task *task = queue->head;
+    if (task->task_class && task->task_class->give_up)
+      task->task_class->give_up(queue->engine, task->args.bytes);
+    task_unlink_head(queue);
+  }
 }
 
 static int is_active(const dmuon_host_engine *engine) {

@@ -33,6 +33,9 @@ typedef struct {
   /* Says in a few words what it waits for: "reduce on the shard axis from ranks 1, 3". May be NULL.
    */
   void (*describe)(const void *args, dmuon_text *text);
+  /* The task is dropped unfinished, at whatever stage: what it began elsewhere is given up. May be
+   * NULL. */
+  void (*give_up)(dmuon_host_engine *engine, void *args);
 } dmuon_host_task_class;
 
 #define DMUON_HOST_TASK_BYTES 192 /* room for a task's arguments */
@@ -63,6 +66,12 @@ void dmuon_host_engine_link(dmuon_host_engine *engine, dmuon_host_engine *other)
 void dmuon_host_engine_on_leave(dmuon_host_engine *engine,
                                 void (*leave)(dmuon_host_engine *engine,
                                               dmuon_host_engine *remaining));
+
+/* Memory of the device, 256-byte aligned. One that was left is never given back when freed. */
+DMuonErrorCode dmuon_host_buffer_alloc(dmuon_host_engine *engine, int64_t bytes, void **ptr);
+void dmuon_host_buffer_free(dmuon_host_engine *engine, void *ptr);
+/* The buffer that ptr points into, of any engine of the ring, is left: MPI may still use it. */
+void dmuon_host_buffer_leave(dmuon_host_engine *engine, const void *ptr);
 
 /* Copies args into a task and appends it to queue; channel NULL for compute. In eager mode runs
  * what is ready. Allocates only beyond what was reserved. From inside a task's advance it only

@@ -1,5 +1,5 @@
-/* The structures of the task engine, shared by its two files: engine.c (tasks and how they run) and
- * queue.c (queues, events, waits). Nobody else includes this. */
+/* The structures of the task engine, shared by its files: engine.c (tasks and how they run), queue.c
+ * (queues, events, waits), buffer.c (memory). Nobody else includes this. */
 #ifndef DMUON_BACKEND_HOST_ENGINE_INTERNAL_H
 #define DMUON_BACKEND_HOST_ENGINE_INTERNAL_H
 
@@ -28,6 +28,8 @@ struct dmuon_host_block {
   dmuon_host_task *tasks;
 };
 
+typedef struct dmuon_host_buffer dmuon_host_buffer; /* buffer.c */
+
 struct dmuon_queue {
   dmuon_host_engine *engine; /* NULL once the engine is gone */
   dmuon_queue *next;         /* in the engine's list, high priority first */
@@ -48,6 +50,7 @@ struct dmuon_host_engine {
   dmuon_host_engine *next, *previous; /* the ring */
   void (*leave)(dmuon_host_engine *engine, dmuon_host_engine *remaining);
   dmuon_queue *queues;
+  dmuon_host_buffer *buffers;
   dmuon_host_task *free_tasks;
   dmuon_host_block *blocks;
   int64_t task_capacity;

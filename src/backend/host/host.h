@@ -10,6 +10,8 @@ DMuonErrorCode dmuon_host_device_create(dmuon_context *context, int deferred, ui
                                         dmuon_device **device);
 /* The longest wait of its queues for other ranks. Live. */
 void dmuon_host_device_set_timeout(dmuon_device *device, double seconds);
+/* Holds every message back for so long, for tests of overlap. Live. */
+void dmuon_host_device_set_delay(dmuon_device *device, double seconds);
 /* Makes the device's engine one of those that every library call in this process advances. Needs
  * MPI. Undone by the device's destroy. */
 DMuonErrorCode dmuon_host_device_join_process(dmuon_device *device);

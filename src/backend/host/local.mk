@@ -1,6 +1,7 @@
 # The host's device: task engine, BLAS, element loops.
 libdmuon_core_la_SOURCES += \
   src/backend/host/blas.c \
+  src/backend/host/buffer.c \
   src/backend/host/device.c \
   src/backend/host/engine.c src/backend/host/engine.h src/backend/host/engine_internal.h \
   src/backend/host/host.h \

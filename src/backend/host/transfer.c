@@ -2,6 +2,8 @@
  * is decided by the operations. */
 #include "backend/host/transfer.h"
 
+#include "backend/host/engine.h"
+
 enum { KIND_DATA = 0, KIND_READY };
 
 static DMuonErrorCode check(int rc, const char *call, int peer) {
@@ -19,6 +21,7 @@ static void begin(dmuon_transfer *transfer, int is_send, void *buffer, int64_t b
   transfer->bytes = bytes;
   transfer->peer = peer;
   transfer->tag = (int)(number % DMUON_TRANSFER_NUMBERS) * 2;
+  transfer->held_since = 0;
   transfer->data = transfer->ready = MPI_REQUEST_NULL;
 }
 
@@ -58,13 +61,39 @@ DMuonErrorCode dmuon_transfer_receive(dmuon_transfer_port *port, dmuon_transfer 
       "MPI_Isend", peer);
 }
 
+/* Whether the message that is there may be looked at. Seeing it is progress, the end of the delay
+ * is not far. */
+static int is_held_back(dmuon_transfer_port *port, dmuon_transfer *transfer) {
+  if (port->delay <= 0) return 0;
+  double now = dmuon_host_seconds();
+  if (transfer->held_since == 0) {
+    transfer->held_since = now;
+    port->moves++;
+  }
+  if (now - transfer->held_since < port->delay) return 1;
+  transfer->held_since = 0;
+  return 0;
+}
+
+/* The data of a receive has come: is it what was expected. */
+static DMuonErrorCode check_length(const dmuon_transfer *transfer, const MPI_Status *status) {
+  int bytes = 0;
+  DMUON_TRY(check(MPI_Get_count(status, MPI_BYTE, &bytes), "MPI_Get_count", transfer->peer));
+  if (bytes != transfer->bytes)
+    DMUON_FAIL(DMUON_ERR_COMM,
+               "rank %d of the axis sent %d bytes where %lld belong: ranks disagree about the "
+               "operation",
+               transfer->peer, bytes, (long long)transfer->bytes);
+  return DMUON_SUCCESS;
+}
+
 DMuonErrorCode dmuon_transfer_advance(dmuon_transfer_port *port, dmuon_transfer *transfer) {
   int done = 0;
   MPI_Status status;
   if (transfer->state == DMUON_TRANSFER_ASKING) {
     DMUON_TRY(
         check(MPI_Test(&transfer->ready, &done, MPI_STATUS_IGNORE), "MPI_Test", transfer->peer));
-    if (!done) return DMUON_SUCCESS;
+    if (!done || is_held_back(port, transfer)) return DMUON_SUCCESS;
     port->moves++;
     DMUON_TRY(post_data(port, transfer));
   }
@@ -72,20 +101,48 @@ DMuonErrorCode dmuon_transfer_advance(dmuon_transfer_port *port, dmuon_transfer 
   if (transfer->data != MPI_REQUEST_NULL) {
     DMUON_TRY(check(MPI_Test(&transfer->data, &done, &status), "MPI_Test", transfer->peer));
     if (!done) return DMUON_SUCCESS;
-    if (!transfer->is_send) {
-      int bytes = 0;
-      DMUON_TRY(check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count", transfer->peer));
-      if (bytes != transfer->bytes)
-        DMUON_FAIL(DMUON_ERR_COMM,
-                   "rank %d of the axis sent %d bytes where %lld belong: ranks disagree about the "
-                   "operation",
-                   transfer->peer, bytes, (long long)transfer->bytes);
-    }
+    if (!transfer->is_send) DMUON_TRY(check_length(transfer, &status));
   }
   DMUON_TRY(
       check(MPI_Test(&transfer->ready, &done, MPI_STATUS_IGNORE), "MPI_Test", transfer->peer));
   if (!done) return DMUON_SUCCESS;
+  if (!transfer->is_send && is_held_back(port, transfer)) return DMUON_SUCCESS;
   transfer->state = DMUON_TRANSFER_DONE;
   port->moves++;
   return DMUON_SUCCESS;
+}
+
+/* Nonzero when the request is over, with or without its message. */
+static int is_over(MPI_Request *request) {
+  int done = 0;
+  return *request == MPI_REQUEST_NULL ||
+         (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done);
+}
+
+/* A cancelled receive that had not met its message yet ends at once, whatever other ranks do; the
+ * looks are for libraries that need some calls for it. */
+static int cancel(MPI_Request *request) {
+  enum { LOOKS = 100 };
+  if (is_over(request)) return 1;
+  if (MPI_Cancel(request) != MPI_SUCCESS) return 0;
+  for (int i = 0; i < LOOKS; i++)
+    if (is_over(request)) return 1;
+  return 0;
+}
+
+int dmuon_transfer_give_up(dmuon_transfer *transfer) {
+  int finalized = 1, over = 1;
+  if (!dmuon_transfer_is_pending(transfer)) return 0;
+  MPI_Finalized(&finalized);
+  if (transfer->state == DMUON_TRANSFER_ASKING) {
+    if (!finalized) (void)cancel(&transfer->ready); /* empty: there is no buffer to care for */
+  } else if (finalized) {
+    over = transfer->data == MPI_REQUEST_NULL;
+  } else if (transfer->is_send || transfer->bytes > DMUON_TRANSFER_EAGER) {
+    over = is_over(&transfer->data);
+  } else {
+    over = cancel(&transfer->data);
+  }
+  transfer->state = DMUON_TRANSFER_IDLE;
+  return !over;
 }

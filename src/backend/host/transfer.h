@@ -1,7 +1,10 @@
 /* One message between two ranks of a communicator, advanced without blocking. A message above
  * DMUON_TRANSFER_EAGER bytes is sent only once the receiver has said, with an empty message, that
  * its receive is posted: so MPI never has to keep large data for a receive that may not come, and
- * an abandoned operation leaves no half-sent message that MPI_Finalize would wait for. */
+ * an abandoned operation leaves no half-sent message that MPI_Finalize would wait for.
+ *
+ * For tests of overlap a message can be held back: it counts as arrived only some time after it
+ * was seen to be there. */
 #ifndef DMUON_BACKEND_HOST_TRANSFER_H
 #define DMUON_BACKEND_HOST_TRANSFER_H
 
@@ -27,6 +30,7 @@ typedef struct {
   int is_send, peer, tag;
   void *buffer;
   int64_t bytes;
+  double held_since; /* when the message of this stage was seen; 0: not yet */
   MPI_Request data, ready;
 } dmuon_transfer;
 
@@ -35,6 +39,7 @@ typedef struct {
   MPI_Comm comm;
   int64_t messages; /* sent */
   int64_t moves;    /* transfers that got a step further: whether a pass was fruitful */
+  double delay;     /* seconds a message is held back */
 } dmuon_transfer_port;
 
 /* bytes <= INT_MAX. number is the same at both ends. buffer stays untouched (send), or unread and
@@ -45,6 +50,10 @@ DMuonErrorCode dmuon_transfer_receive(dmuon_transfer_port *port, dmuon_transfer 
                                       void *buffer, int64_t bytes, int peer, uint32_t number);
 /* One look; the state tells. */
 DMuonErrorCode dmuon_transfer_advance(dmuon_transfer_port *port, dmuon_transfer *transfer);
+/* Nobody will look any more. A small message's receive is cancelled. What cannot be is the rest:
+ * data on its way out, and data that the sender was told to send (it may do so late, and must find
+ * its receive). Nonzero: MPI may still use the buffer, for ever. */
+int dmuon_transfer_give_up(dmuon_transfer *transfer);
 static inline int dmuon_transfer_is_pending(const dmuon_transfer *transfer) {
   return transfer->state == DMUON_TRANSFER_ASKING || transfer->state == DMUON_TRANSFER_MOVING;
 }

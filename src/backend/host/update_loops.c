@@ -4,7 +4,9 @@
  * is cast from the stored weight, so that it is the rounded master exactly. */
 #include "backend/host/tasks.h"
 
+#include <float.h>
 #include <math.h>
+#include <string.h>
 
 static int64_t chunk_of(int64_t n, int64_t first) {
   return n - first < DMUON_HOST_CHUNK ? n - first : DMUON_HOST_CHUNK;
@@ -58,9 +60,55 @@ static void ema(int64_t count, double mu, int first, int nesterov, const double 
     for (int64_t j = 0; j < count; j++) u[j] = b[j];
 }
 
+/* Overflow. Chunks are computed as if there were none, and looked through before they are stored;
+ * one in which something is too large, or not finite, is computed again, element by element. */
+
+/* Whether an |x| is above largest, or NaN. As integers magnitudes are ordered alike, NaN on top; the
+ * difference has its first bit set where it is negative: all vectors, and no compare. */
+static int any_beyond(int64_t count, const double *x, double largest) {
+  const uint64_t magnitude = UINT64_MAX >> 1;
+  uint64_t most, bits, negative = 0;
+  memcpy(&most, &largest, sizeof most);
+  for (int64_t j = 0; j < count; j++) {
+    memcpy(&bits, &x[j], sizeof bits);
+    negative |= most - (bits & magnitude);
+  }
+  return negative > magnitude;
+}
+
+static double within(double x, double limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
+
+/* The formulas of heavy_ball and ema, each result kept to what can be stored, provided that all
+ * that is read is finite. Differences are kept to what a double holds. */
+static void momentum_careful(const dmuon_muon_momentum *a, int64_t first, int64_t count, double *b,
+                             double *u) {
+  double w[DMUON_HOST_CHUNK] = {0}, g[DMUON_HOST_CHUNK], largest, mu = a->mu;
+  largest = dmuon_dtype_largest(a->momentum_dtype);
+  load(g, count, a->grad, a->grad_dtype, first);
+  if (a->l2 != 0) load(w, count, a->weight, a->weight_dtype, first);
+  if (a->first)
+    memset(b, 0, (size_t)count * sizeof *b);
+  else
+    load(b, count, a->momentum, a->momentum_dtype, first);
+  for (int64_t j = 0; j < count; j++) {
+    int finite = isfinite(g[j]) && isfinite(w[j]) && isfinite(b[j]);
+    double most = finite ? DBL_MAX : INFINITY, limit = finite ? largest : INFINITY;
+    double gradient = within(within(a->grad_scale * g[j], most) + a->l2 * w[j], most);
+    if (a->form == DMUON_MOMENTUM_EMA) {
+      b[j] = within(b[j] + (1 - mu) * within(gradient - b[j], most), limit);
+      u[j] = a->nesterov ? within(gradient + mu * within(b[j] - gradient, most), limit) : b[j];
+    } else {
+      b[j] = within(mu * b[j] + gradient, limit);
+      u[j] = a->nesterov ? within(gradient + mu * b[j], limit) : b[j];
+    }
+  }
+}
+
 static DMuonErrorCode momentum_advance(dmuon_host_engine *engine, void *args, int *done) {
   const dmuon_muon_momentum *a = args;
-  double grad_scale = a->grad_scale, l2 = a->l2;
+  double grad_scale = a->grad_scale, l2 = a->l2, largest = dmuon_dtype_largest(a->momentum_dtype);
   int64_t since_poll = 0;
   *done = 1;
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
@@ -77,6 +125,8 @@ static DMuonErrorCode momentum_advance(dmuon_host_engine *engine, void *args, in
       ema(count, a->mu, a->first, a->nesterov, g, b, u);
     else
       heavy_ball(count, a->mu, a->first, a->nesterov, g, b, u);
+    if (any_beyond(count, b, largest) || any_beyond(count, u, largest))
+      momentum_careful(a, i, count, b, u);
     store(b, count, a->momentum, a->momentum_dtype, i);
     store(u, count, a->update, a->momentum_dtype, i);
     DMUON_TRY(poll_after(engine, count, &since_poll));
@@ -126,28 +176,70 @@ static DMuonErrorCode apply_advance(dmuon_host_engine *engine, void *args, int *
   return DMUON_SUCCESS;
 }
 
+typedef struct {
+  double factor;      /* of the weight */
+  double step_size;   /* lr / (1 - b1^t) */
+  double root_factor; /* 1 / sqrt(1 - b2^t) */
+  double most;        /* a gradient: its square can still be stored */
+  double largest;     /* a second moment */
+} adamw_numbers;
+
+/* The formulas of adamw_chunk for whatever numbers. */
+static void adamw_careful(const dmuon_adamw *a, const adamw_numbers *c, int64_t first,
+                          int64_t count, double *m, double *v, double *p) {
+  double g[DMUON_HOST_CHUNK];
+  load(g, count, a->grad, a->grad_dtype, first);
+  load(m, count, a->exp_avg, a->state_dtype, first);
+  load(v, count, a->exp_avg_sq, a->state_dtype, first);
+  load(p, count, a->weight, a->weight_dtype, first);
+  for (int64_t j = 0; j < count; j++) {
+    int finite = isfinite(g[j]) && isfinite(v[j]);
+    double gradient = within(a->grad_scale * g[j], finite ? c->most : INFINITY);
+    m[j] = a->beta1 * m[j] + (1 - a->beta1) * gradient;
+    v[j] = within(a->beta2 * v[j] + (1 - a->beta2) * gradient * gradient,
+                  finite ? c->largest : INFINITY);
+    double divisor = sqrt(v[j]) * c->root_factor + a->eps;
+    p[j] = c->factor * p[j] - (divisor == 0 ? 0 : c->step_size * m[j] / divisor);
+  }
+}
+
+/* Whether all is well: no gradient too large to be squared, no second moment to be stored, no
+ * divisor zero. */
+static int adamw_chunk(const dmuon_adamw *a, const adamw_numbers *c, int64_t first, int64_t count,
+                       double *m, double *v, double *p) {
+  double g[DMUON_HOST_CHUNK], b1 = a->beta1, b2 = a->beta2, eps = a->eps;
+  double grad_scale = a->grad_scale, factor = c->factor, step_size = c->step_size;
+  double root_factor = c->root_factor, least = INFINITY;
+  load(g, count, a->grad, a->grad_dtype, first);
+  load(m, count, a->exp_avg, a->state_dtype, first);
+  load(v, count, a->exp_avg_sq, a->state_dtype, first);
+  load(p, count, a->weight, a->weight_dtype, first);
+  for (int64_t j = 0; j < count; j++) {
+    g[j] *= grad_scale;
+    m[j] = b1 * m[j] + (1 - b1) * g[j];
+    v[j] = b2 * v[j] + (1 - b2) * g[j] * g[j];
+  }
+  if (any_beyond(count, g, c->most) || any_beyond(count, v, c->largest)) return 0;
+  for (int64_t j = 0; j < count; j++) g[j] = sqrt(v[j]) * root_factor + eps;
+  for (int64_t j = 0; j < count; j++) p[j] = factor * p[j] - step_size * m[j] / g[j];
+  if (eps == 0)
+    for (int64_t j = 0; j < count; j++) least = g[j] < least ? g[j] : least;
+  return least > 0;
+}
+
 static DMuonErrorCode adamw_advance(dmuon_host_engine *engine, void *args, int *done) {
   const dmuon_adamw *a = args;
-  double b1 = a->beta1, b2 = a->beta2, eps = a->eps, grad_scale = a->grad_scale;
-  double step_size = a->lr / (1 - pow(b1, (double)a->step));
-  double root_factor = 1 / sqrt(1 - pow(b2, (double)a->step));
-  double factor = 1 - a->lr * a->weight_decay;
+  adamw_numbers c = {.factor = 1 - a->lr * a->weight_decay,
+                     .step_size = a->lr / (1 - pow(a->beta1, (double)a->step)),
+                     .root_factor = 1 / sqrt(1 - pow(a->beta2, (double)a->step)),
+                     .largest = dmuon_dtype_largest(a->state_dtype)};
   int64_t since_poll = 0;
+  c.most = sqrt(c.largest);
   *done = 1;
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
-    double g[DMUON_HOST_CHUNK], m[DMUON_HOST_CHUNK], v[DMUON_HOST_CHUNK], p[DMUON_HOST_CHUNK];
+    double m[DMUON_HOST_CHUNK], v[DMUON_HOST_CHUNK], p[DMUON_HOST_CHUNK];
     int64_t count = chunk_of(a->n, i);
-    load(g, count, a->grad, a->grad_dtype, i);
-    load(m, count, a->exp_avg, a->state_dtype, i);
-    load(v, count, a->exp_avg_sq, a->state_dtype, i);
-    load(p, count, a->weight, a->weight_dtype, i);
-    for (int64_t j = 0; j < count; j++) {
-      double gradient = grad_scale * g[j];
-      m[j] = b1 * m[j] + (1 - b1) * gradient;
-      v[j] = b2 * v[j] + (1 - b2) * gradient * gradient;
-    }
-    for (int64_t j = 0; j < count; j++)
-      p[j] = factor * p[j] - step_size * m[j] / (sqrt(v[j]) * root_factor + eps);
+    if (!adamw_chunk(a, &c, i, count, m, v, p)) adamw_careful(a, &c, i, count, m, v, p);
     store(m, count, a->exp_avg, a->state_dtype, i);
     store(v, count, a->exp_avg_sq, a->state_dtype, i);
     store(p, count, a->weight, a->weight_dtype, i);
