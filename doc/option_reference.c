@@ -1,5 +1,6 @@
 /* Prints doc/options.md, the reference of all options, from the tables that the library itself
  * reads options by: "make option-reference" writes the page, a test holds it to the tables. */
+#include <math.h>
 #include <stdio.h>
 
 #include "mesh/mesh.h"
@@ -26,6 +27,8 @@ static void print_values(const dmuon_option_spec *spec) {
     printf("%s", kind);
   else if (spec->high >= 1e15 || spec->high >= 2147483647.0)
     printf("%s from %g", kind, spec->low);
+  else if (spec->high == nextafter(1, 0))
+    printf("%s, %g to below 1", kind, spec->low);
   else
     printf("%s, %g to %g", kind, spec->low, spec->high);
 }

@@ -82,5 +82,5 @@ AC_DEFUN([DMUON_MPIRUN], [
       [mpich], [AC_PATH_PROGS([MPIRUN], [mpiexec.hydra mpirun mpiexec])],
       [AC_PATH_PROGS([MPIRUN], [mpirun mpiexec])])
   ])
-  AM_CONDITIONAL([DMUON_YIELD_SHIM], [test $dmuon_mpi_flavour = mpich && test $enable_sanitize = no && test "$enable_shared" = yes])
+  AM_CONDITIONAL([DMUON_YIELD_SHIM], [test $dmuon_mpi_flavour = mpich && test "$enable_shared" = yes])
 ])

@@ -45,7 +45,8 @@ OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwlo
 export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 export OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle OMPI_MCA_hwloc_base_binding_policy
 
-ASAN_OPTIONS=${ASAN_OPTIONS:-fast_unwind_on_malloc=0:detect_leaks=1}
+# The link order is not looked at, since the shim below stands before the sanitizer's runtime.
+ASAN_OPTIONS=${ASAN_OPTIONS:-fast_unwind_on_malloc=0:detect_leaks=1:verify_asan_link_order=0}
 LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$here/suppressions/lsan.supp:print_suppressions=0}
 UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export ASAN_OPTIONS LSAN_OPTIONS UBSAN_OPTIONS
@@ -86,7 +87,7 @@ run() {
   shift
   if [ "$n" = 0 ]; then
     timeout -k 5 "$limit" "$@" </dev/null
-  elif [ "$flavour" = mpich ] && [ -f "$shim" ] && [ -z "${DMUON_SANITIZE:-}${DMUON_TEST_VALGRIND:-}" ]; then
+  elif [ "$flavour" = mpich ] && [ -f "$shim" ] && [ -z "${DMUON_TEST_VALGRIND:-}" ]; then
     timeout -k 5 "$limit" $MPIRUN -n "$n" -env LD_PRELOAD "$shim" "$@" </dev/null
   else
     timeout -k 5 "$limit" $MPIRUN -n "$n" "$@" </dev/null

@@ -56,7 +56,7 @@ sweep() {
 }
 
 first=${SEEDS%% *}
-echo "train_gpt $network $*: $RANKS ranks, $STEPS steps"
+echo "train_gpt $network${*:+ $*}: $RANKS ranks, $STEPS steps"
 echo "learning rate and final loss, seed $first"
 sweep adamw "$ADAMW_RATES" "$@"
 adamw=$best

@@ -47,7 +47,9 @@ DMUON_API DMuonErrorCode DMuonMeshCreateFortran(MPI_Fint comm, DMuonMesh *mesh);
 DMUON_API DMuonErrorCode DMuonMeshCreatePlan(int replicate, int shard, int tp, DMuonMesh *mesh);
 
 /* A name (copied) for messages and for options that concern this mesh alone ("NAME.timeout");
- * default "mesh". Local; before SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+ * default "mesh". Not empty, without control characters, '=' and '#'; with a blank in it no option
+ * of the command line can name it.
+ * Local; before SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetName(DMuonMesh mesh, const char *name);
 
 /* Ranks an axis, at least 1, or DMUON_DECIDE where the machine shall say. Whether they fit is found

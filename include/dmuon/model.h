@@ -64,10 +64,10 @@ DMUON_API DMuonErrorCode DMuonModelAddParam(DMuonModel model, const char *name, 
 /* The same with arrays of yours.
  * Local.
  *   weights    contiguous, numel elements of dtype; borrowed until the model and all that use it
- * are destroyed, or until DMuonOptimizerSetArrays. Read and written by the optimizer. gradients
- * numel elements of the gradient dtype (SetDTypes); borrowed alike, only ever read. Both may be
- * NULL and given later with DMuonOptimizerSetArrays. No two arrays of the model may share memory
- * (SetUp names the two). */
+ *              are destroyed, or until DMuonOptimizerSetArrays. Read and written by the optimizer.
+ *   gradients  numel elements of the gradient dtype (SetDTypes); borrowed alike, only ever read.
+ * Both may be NULL and given later with DMuonOptimizerSetArrays. No two arrays of the model may
+ * share memory (SetUp names the two). */
 DMUON_API DMuonErrorCode DMuonModelAddParamArray(DMuonModel model, const char *name,
                                                  DMuonDType dtype, int ndim, const int64_t *dims,
                                                  void *weights, const void *gradients, int *id);
@@ -121,9 +121,10 @@ DMUON_API DMuonErrorCode DMuonModelSetGroupFunction(DMuonModel model, DMuonGroup
  *   copies  its ranks hold the parameter; each of them must register it, no other may. Kept.
  *   losses  the gradients of all copies together sum the losses of its data ranks, so many is the
  *           divisor. NULL: as copies. Ranks may name different meshes here (each stage its own)
- * with equally many data ranks. Kept. Both must lie inside the model's mesh, else
- * DMUON_ERR_ARGUMENT. All ranks of a mesh named here must name it, those that are several meshes of
- * the same ranks in the same order. SetUp sets them up. */
+ *           with equally many data ranks. Kept.
+ * Both must lie inside the model's mesh, else DMUON_ERR_ARGUMENT. All ranks of a mesh named here
+ * must name it; where several meshes have just the same ranks, in the same order. SetUp sets them
+ * up. */
 DMUON_API DMuonErrorCode DMuonModelSetMesh(DMuonModel model, const char *pattern, DMuonMesh copies,
                                            DMuonMesh losses);
 
@@ -156,10 +157,13 @@ DMUON_API DMuonErrorCode DMuonModelSetDTypes(DMuonModel model, const char *patte
  * Collective over the model's mesh; blocks, no longer than the mesh's timeout per wait. Optional:
  * the SetUp of a partition or optimizer does it. Again: does nothing. On a mesh of
  * DMuonMeshCreatePlan it is local. Errors come out with one code on all ranks, name what is wrong
- * with its values and ranks, and leave the model open for correction: DMUON_ERR_SETUP     duplicate
- * names, shared arrays, a pattern that matches no name on any rank, a vector routed to Muon, blocks
- * or views that do not fit. DMUON_ERR_DISAGREE  ranks of one mesh differ in names, order, shape,
- * dtypes, route, group, view, blocks, or meshes. */
+ * with its values and ranks, and leave the model open for correction:
+ *   DMUON_ERR_SETUP     duplicate names, shared arrays, a pattern that matches no name on any rank,
+ *                       a vector routed to Muon, blocks or views that do not fit
+ *   DMUON_ERR_DISAGREE  ranks of one mesh differ in names, order, shape, dtypes, route, group,
+ *                       view, blocks, or meshes
+ *   DMUON_ERR_MEMORY    on some rank
+ * From 200 on (a rank did not come, a mesh of SetMesh is broken) the model's mesh is broken too. */
 DMUON_API DMuonErrorCode DMuonModelSetUp(DMuonModel model);
 
 /* How many parameters this rank registered. Not collective; at any time. */

@@ -21,14 +21,16 @@ extern "C" {
 
 /* Makes an object with the default settings. Not collective; does not block.
  *   mesh  kept (counted) for its device, memory and options; NULL: the host, no options, no MPI
- * (not even MPI_Init) ns    out: yours, to be given to DMuonNewtonSchulzDestroy Errors: ARGUMENT
- * (no mesh handle, ns NULL), MEMORY. */
+ *         (not even MPI_Init)
+ *   ns    out: yours, to be given to DMuonNewtonSchulzDestroy
+ * Errors: ARGUMENT (no mesh handle, ns NULL), MEMORY; those of a broken mesh. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzCreate(DMuonMesh mesh, DMuonNewtonSchulz *ns);
 
 /* Chooses the form of the iteration. Not collective; before SetUp. Option ns_variant.
  *   name  "auto" (default): by shape, precision and cost; "direct": A = XX^T, B = bA + cA^2,
  *         X <- aX + BX each step; "gram": the same polynomial computed on the small side alone,
- * with restarts (https://github.com/Dao-AILab/gram-newton-schulz). They agree but for rounding.
+ *         with restarts (https://github.com/Dao-AILab/gram-newton-schulz). They agree but for
+ *         rounding.
  * Errors: ARGUMENT (no such name), STATE (set up already). */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzSetVariant(DMuonNewtonSchulz ns, const char *name);
 
@@ -55,14 +57,14 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzSetTable(DMuonNewtonSchulz ns, int ste
 DMUON_API DMuonErrorCode DMuonNewtonSchulzSetRestarts(DMuonNewtonSchulz ns, int n, const int *at);
 
 /* Chooses the dtype of the iteration. Not collective; before SetUp. Option ns_dtype. By default it
- * is that of the matrix, at least fp32. The norm is taken in at least fp32 whatever it is. Errors:
- * ARGUMENT, STATE. */
+ * is that of the matrix, at least fp32. The norm is taken in at least fp32 whatever it is.
+ * Errors: ARGUMENT, STATE. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzSetDType(DMuonNewtonSchulz ns, DMuonDType dtype);
 
 /* Applies options, computes restarts, checks that the settings fit together: a bf16 Gram iteration
  * without restart is refused. Not collective (but see above); does not block. A second call does
  * nothing; after a failure settings may be corrected and SetUp called again.
- * Errors: ARGUMENT, MEMORY. */
+ * Errors: ARGUMENT, MEMORY; those of DMuonMeshSetUp. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzSetUp(DMuonNewtonSchulz ns);
 
 /* Orthogonalises one matrix. Not collective; blocks until out is written. After SetUp.
@@ -75,30 +77,34 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzSetUp(DMuonNewtonSchulz ns);
  * Column-major matrices: pass (cols, rows) and the column-major leading dimension: the result is
  * the transpose of the transpose. Workspace is allocated at the first use of a larger shape and
  * kept until Destroy. The bits of the result depend on shape, dtype and settings alone, not on
- * leading dimensions. Errors: ARGUMENT, STATE, MEMORY; those of a broken mesh. */
+ * leading dimensions.
+ * Errors: ARGUMENT, STATE, MEMORY (it works again when there is some), UNSUPPORTED (the mesh is a
+ * plan); those of a broken mesh. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzApply(DMuonNewtonSchulz ns, int64_t rows, int64_t cols,
                                                 DMuonDType dtype, const void *in, int64_t ldin,
                                                 void *out, int64_t ldout);
 
 /* Orthogonalises batch matrices of one shape, each by itself: the result equals that of as many
- * calls of Apply, bit for bit. Not collective; blocks. After SetUp. stridein, strideout  elements
- * from one matrix to the next; matrices of out do not overlap; equal when out is in All else, and
- * errors, as in Apply. */
+ * calls of Apply, bit for bit. Not collective; blocks. After SetUp.
+ *   batch                at least 0
+ *   stridein, strideout  elements from one matrix to the next; matrices of out do not overlap;
+ *                        equal when out is in
+ * All else, and errors, as in Apply. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64_t batch,
                                                      int64_t rows, int64_t cols, DMuonDType dtype,
                                                      const void *in, int64_t ldin, int64_t stridein,
                                                      void *out, int64_t ldout, int64_t strideout);
 
-/* Evaluates the polynomial of the table in fp64: what every form and precision approximates. Not
- * collective; does not block. After SetUp.
+/* Evaluates the polynomial of the table in fp64: what every form and precision approximates.
+ * Not collective; does not block. After SetUp.
  *   sigma  a singular value of the matrix divided by its Frobenius norm: in [0, 1]
  *   value  out
  * Errors: ARGUMENT, STATE. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzEvaluate(DMuonNewtonSchulz ns, double sigma,
                                                    double *value);
 
-/* Writes for people: table, response, restarts, and which form runs for which shape and why. Not
- * collective. After SetUp.
+/* Writes for people: table, response, restarts, and which form runs for which shape and why.
+ * Not collective; each caller writes. After SetUp.
  *   path  a file, replaced; NULL: standard output
  * Errors: ARGUMENT, STATE, FILE, MEMORY. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzView(DMuonNewtonSchulz ns, const char *path);

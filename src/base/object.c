@@ -29,12 +29,18 @@ void dmuon_object_init(dmuon_object *object, dmuon_class class_id, dmuon_context
 }
 
 DMuonErrorCode dmuon_object_set_name(dmuon_object *object, const char *name) {
-  if (!name || !*name) DMUON_FAIL(DMUON_ERR_ARGUMENT, "the name of an object is NULL or empty");
-  /* It stands before the dot in "disc.lr", on command lines and in files. */
+  if (!name || !*name)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "the name of the %s is %s", class_name(object->class_id),
+               name ? "empty" : "NULL");
+  /* It stands before the dot in "disc.lr", in lines "name=value" and in views. */
   for (const char *c = name; *c; c++) {
-    if ((unsigned char)*c <= ' ' || *c == 0x7f || *c == '=' || *c == '#') {
-      DMUON_FAIL(DMUON_ERR_ARGUMENT, "name '%s': no space, '=' or '#' may stand in it", name);
-    }
+    if ((unsigned char)*c < ' ' || *c == 0x7f)
+      DMUON_FAIL(DMUON_ERR_ARGUMENT,
+                 "the name of the %s has the control character 0x%02x as its character %d",
+                 class_name(object->class_id), (unsigned)(unsigned char)*c, (int)(c - name) + 1);
+    if (*c == '=' || *c == '#')
+      DMUON_FAIL(DMUON_ERR_ARGUMENT, "the name of the %s is \"%s\": no '=' or '#' may stand in it",
+                 class_name(object->class_id), name);
   }
   char *copy = NULL;
   DMUON_TRY(dmuon_memory_strdup(&object->context->memory, name, &copy));

@@ -22,6 +22,8 @@ typedef struct {
 } dmuon_object;
 
 void dmuon_object_init(dmuon_object *object, dmuon_class class_id, dmuon_context *context);
+/* Copies name, which must not be empty nor have control characters, '=' or '#': DMUON_ERR_ARGUMENT.
+ * Blanks are fine, but a name with one cannot be said on a command line. */
 DMuonErrorCode dmuon_object_set_name(dmuon_object *object, const char *name);
 /* DMUON_ERR_ARGUMENT when object is NULL or not of this class: "optimizer handle is NULL". */
 DMuonErrorCode dmuon_object_check(const void *object, dmuon_class class_id);

@@ -340,6 +340,14 @@ DMuonErrorCode dmuon_agree_broadcast(dmuon_bootstrap *bootstrap, const char *wha
   return conclude(&s);
 }
 
+void dmuon_agree_larger(void *into, const void *from, int64_t bytes, void *context) {
+  (void)context;
+  int *a = into;
+  const int *b = from;
+  for (int64_t i = 0; i < bytes / (int64_t)sizeof *a; i++)
+    if (b[i] > a[i]) a[i] = b[i];
+}
+
 DMuonErrorCode dmuon_agree_merge(dmuon_bootstrap *bootstrap, const char *what, void **data,
                                  int64_t *bytes, dmuon_merge merge, void *context) {
   dmuon_link *link = &bootstrap->link;

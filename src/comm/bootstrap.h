@@ -59,8 +59,8 @@ DMuonErrorCode dmuon_bootstrap_split(dmuon_bootstrap *bootstrap, int replicate, 
 MPI_Comm dmuon_bootstrap_comm(const dmuon_bootstrap *bootstrap, DMuonAxis axis, dmuon_role role);
 
 /* inner_to_outer[i] = rank in outer of rank i of inner; -1 where it is not in outer. Local. */
-DMuonErrorCode dmuon_bootstrap_translate(const dmuon_bootstrap *inner,
-                                         const dmuon_bootstrap *outer, int *inner_to_outer);
+DMuonErrorCode dmuon_bootstrap_translate(const dmuon_bootstrap *inner, const dmuon_bootstrap *outer,
+                                         int *inner_to_outer);
 
 /* How many ranks, calls to MPI made by create and split so far: for tests of cost. */
 int64_t dmuon_bootstrap_mpi_calls(const dmuon_bootstrap *bootstrap);

@@ -167,9 +167,9 @@ DMuonErrorCode dmuon_link_send_body(dmuon_link *link, int peer, const void *data
     char *piece = link->piece;
     memcpy(piece, (const char *)data + at, (size_t)size);
     link->piece = NULL;
-    DMUON_TRY(dmuon_link_mpi(MPI_Isend(piece, (int)size, MPI_BYTE, peer, tag_of(link, KIND_PIECE),
-                                       link->comm, &request),
-                             "MPI_Isend"));
+    DMUON_TRY(dmuon_link_mpi(
+        MPI_Isend(piece, (int)size, MPI_BYTE, peer, tag_of(link, KIND_PIECE), link->comm, &request),
+        "MPI_Isend"));
     DMUON_TRY(dmuon_link_wait(link, &request, alarm, next_deadline(link), done));
     if (*done) link->piece = piece;
   }
@@ -186,9 +186,9 @@ DMuonErrorCode dmuon_link_receive_body(dmuon_link *link, int peer, void *data, i
     DMUON_TRY(have_piece(link));
     char *piece = link->piece;
     link->piece = NULL;
-    DMUON_TRY(dmuon_link_mpi(MPI_Irecv(piece, (int)size, MPI_BYTE, peer, tag_of(link, KIND_PIECE),
-                                       link->comm, &request),
-                             "MPI_Irecv"));
+    DMUON_TRY(dmuon_link_mpi(
+        MPI_Irecv(piece, (int)size, MPI_BYTE, peer, tag_of(link, KIND_PIECE), link->comm, &request),
+        "MPI_Irecv"));
     DMUON_TRY(dmuon_link_mpi(
         MPI_Isend(NULL, 0, MPI_BYTE, peer, tag_of(link, KIND_READY), link->comm, &ready),
         "MPI_Isend"));

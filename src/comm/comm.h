@@ -66,8 +66,7 @@ typedef struct {
   /* Each segment of buffer goes from its root to all ranks, in place. */
   DMuonErrorCode (*gather_segments)(dmuon_queue *queue, dmuon_comm *comm, int segment_count,
                                     const dmuon_segment *segments, DMuonDType dtype, void *buffer);
-  DMuonErrorCode (*reduce_segments)(dmuon_queue *queue, dmuon_comm *comm,
-                                    const dmuon_reduce *args);
+  DMuonErrorCode (*reduce_segments)(dmuon_queue *queue, dmuon_comm *comm, const dmuon_reduce *args);
   DMuonErrorCode (*broadcast)(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
                               DMuonDType dtype, void *buffer);
   /* buffer = sum over ranks of buffer (fp32 or fp64), the association of reduce_segments, on all. */
@@ -89,7 +88,7 @@ struct dmuon_comm {
   DMuonAxis axis;
   dmuon_role role;
   int rank, size;
-  int fanin;           /* reduce directly up to so many ranks, as a tree above; option reduce_fanin */
+  int fanin; /* reduce directly up to so many ranks, as a tree above; option reduce_fanin */
   int64_t chunk_bytes; /* option chunk_bytes */
   dmuon_comm_counters counters;
 };

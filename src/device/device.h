@@ -102,7 +102,7 @@ typedef struct {
  * value = cast(p), unless NULL. g is grad_scale times the gradient; a finite one counts for at most
  * the root of state_dtype's largest finite value, so that v cannot overflow, nor m outgrow it. */
 typedef struct {
-  int64_t n, step;                      /* step: t, from 1 */
+  int64_t n, step; /* step: t, from 1 */
   double lr, beta1, beta2, eps, weight_decay, grad_scale;
   const void *grad;
   DMuonDType grad_dtype;

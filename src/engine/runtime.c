@@ -39,17 +39,36 @@ static DMuonErrorCode create_queues(dmuon_runtime *runtime, dmuon_memory *memory
   return DMUON_SUCCESS;
 }
 
+/* What a slot holds of values: a bundle, or a piece of any parameter on its way to all ranks (frozen
+ * ones are in no bundle). The same pieces on all ranks, whatever bundles they have. */
+enum { STAGE_BYTES = 4 * 1024 * 1024 };
+
+static int64_t value_bytes(const dmuon_runtime *runtime) {
+  const dmuon_registry *registry = runtime->registry;
+  int64_t largest = 0;
+  for (int i = 0; i < registry->param_count; i++) {
+    const dmuon_param *param = &registry->params[i];
+    const int64_t bytes = param->numel * (int64_t)dmuon_dtype_bytes(param->dtype);
+    if (registry->global_to_local[i] >= 0 && bytes > largest) largest = bytes;
+  }
+  if (largest > STAGE_BYTES) largest = STAGE_BYTES;
+  return largest > runtime->packing.largest_packed_value_bytes
+             ? largest
+             : runtime->packing.largest_packed_value_bytes;
+}
+
 static DMuonErrorCode create_slot(dmuon_runtime *runtime, dmuon_slot *slot) {
   dmuon_device *device = runtime->device;
   const dmuon_packing *packing = &runtime->packing;
   dmuon_event **events[] = {&slot->packed, &slot->column_done, &slot->mean_done, &slot->updated,
                             &slot->published};
+  const int64_t values = value_bytes(runtime);
   DMUON_TRY(device->ops->alloc(device, packing->largest_packed_grad_bytes, &slot->grads));
   DMUON_TRY(device->ops->alloc(device, packing->largest_column_bytes, &slot->column));
-  DMUON_TRY(device->ops->alloc(device, packing->largest_packed_value_bytes, &slot->values));
+  DMUON_TRY(device->ops->alloc(device, values, &slot->values));
   DMUON_TRY(device->ops->zero(runtime->compute, slot->grads, packing->largest_packed_grad_bytes));
   DMUON_TRY(device->ops->zero(runtime->compute, slot->column, packing->largest_column_bytes));
-  DMUON_TRY(device->ops->zero(runtime->compute, slot->values, packing->largest_packed_value_bytes));
+  DMUON_TRY(device->ops->zero(runtime->compute, slot->values, values));
   for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
     DMUON_TRY(device->ops->event_create(device, events[i]));
   return DMUON_SUCCESS;
@@ -290,28 +309,51 @@ DMuonErrorCode dmuon_runtime_sync(dmuon_runtime *runtime) {
   return DMUON_SUCCESS;
 }
 
+/* One piece of a parameter, staged in slot 0, so that messages never touch the callers' arrays: what
+ * a broadcast that was given up still brings goes nowhere. Waits. */
+static DMuonErrorCode broadcast_piece(dmuon_runtime *runtime, const dmuon_param *param, int root,
+                                      int64_t count, void *weights) {
+  const DMuonMesh mesh = runtime->registry->meshes[param->mesh].mesh;
+  const dmuon_mesh_queues *queues = &runtime->queues[param->mesh];
+  const DMuonDeviceOps *ops = mesh->device->ops;
+  const int row = root / mesh->sizes[DMUON_AXIS_SHARD];
+  const int64_t bytes = count * (int64_t)dmuon_dtype_bytes(param->dtype);
+  dmuon_comm *shard = dmuon_mesh_comm(mesh, DMUON_AXIS_SHARD, DMUON_ROLE_UNSHARD);
+  dmuon_comm *replicate = dmuon_mesh_comm(mesh, DMUON_AXIS_REPLICATE, DMUON_ROLE_PUBLISH);
+  dmuon_slot *slot = &runtime->slots[0];
+  const int in_row = mesh->coords[DMUON_AXIS_REPLICATE] == row;
+  const int is_root = in_row && mesh->coords[DMUON_AXIS_SHARD] == root % shard->size;
+
+  if (is_root) DMUON_TRY(ops->copy(runtime->compute, slot->values, weights, bytes));
+  DMUON_TRY(ops->event_record(runtime->compute, slot->updated));
+  DMUON_TRY(ops->event_wait(queues->unshard, slot->updated));
+  /* Along the root's row first, then every column from that row. */
+  if (in_row)
+    DMUON_TRY(shard->ops->broadcast(queues->unshard, shard, root % shard->size, count, param->dtype,
+                                    slot->values));
+  DMUON_TRY(ops->event_record(queues->unshard, slot->published));
+  DMUON_TRY(ops->event_wait(queues->publish, slot->published));
+  DMUON_TRY(replicate->ops->broadcast(queues->publish, replicate, row, count, param->dtype,
+                                      slot->values));
+  DMUON_TRY(ops->event_record(queues->publish, slot->published));
+  DMUON_TRY(ops->event_wait(runtime->compute, slot->published));
+  if (!is_root) DMUON_TRY(ops->copy(runtime->compute, weights, slot->values, bytes));
+  return ops->queue_sync(runtime->compute);
+}
+
 DMuonErrorCode dmuon_runtime_broadcast_arrays(dmuon_runtime *runtime, int root,
                                               const dmuon_param_arrays *arrays) {
   const dmuon_registry *registry = runtime->registry;
-  dmuon_event *row_done = runtime->slots[0].published;
   for (int i = 0; i < registry->param_count; i++) {
     const dmuon_param *param = &registry->params[i];
     const int id = registry->global_to_local[i];
+    const int64_t room = STAGE_BYTES / (int64_t)dmuon_dtype_bytes(param->dtype);
     if (id < 0) continue;
-    const DMuonMesh mesh = registry->meshes[param->mesh].mesh;
-    const dmuon_mesh_queues *queues = &runtime->queues[param->mesh];
-    const DMuonDeviceOps *ops = mesh->device->ops;
-    const int row = root / mesh->sizes[DMUON_AXIS_SHARD];
-    dmuon_comm *shard = dmuon_mesh_comm(mesh, DMUON_AXIS_SHARD, DMUON_ROLE_UNSHARD);
-    dmuon_comm *replicate = dmuon_mesh_comm(mesh, DMUON_AXIS_REPLICATE, DMUON_ROLE_PUBLISH);
-    /* Along the root's row first, then every column from that row. */
-    if (mesh->coords[DMUON_AXIS_REPLICATE] == row)
-      DMUON_TRY(shard->ops->broadcast(queues->unshard, shard, root % shard->size, param->numel,
-                                      param->dtype, arrays[id].weights));
-    DMUON_TRY(ops->event_record(queues->unshard, row_done));
-    DMUON_TRY(ops->event_wait(queues->publish, row_done));
-    DMUON_TRY(replicate->ops->broadcast(queues->publish, replicate, row, param->numel, param->dtype,
-                                        arrays[id].weights));
+    for (int64_t at = 0; at < param->numel; at += room) {
+      const int64_t count = param->numel - at < room ? param->numel - at : room;
+      DMUON_TRY(broadcast_piece(runtime, param, root, count,
+                                element_at(arrays[id].weights, at, param->dtype)));
+    }
   }
-  return dmuon_runtime_sync(runtime);
+  return DMUON_SUCCESS;
 }

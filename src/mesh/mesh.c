@@ -140,6 +140,11 @@ void dmuon_mesh_break(DMuonMesh mesh, DMuonErrorCode code) {
   if (mesh->device) dmuon_backend_break(mesh->device, code);
 }
 
+DMuonErrorCode dmuon_mesh_create_local_device(dmuon_context *context, dmuon_device **device) {
+  DMUON_TRY(dmuon_backend_create_device(context, "host", 0, device));
+  return DMUON_SUCCESS;
+}
+
 /* ---- wishes ---- */
 
 /* A setter before SetUp, on a mesh that works. */
@@ -151,12 +156,7 @@ static DMuonErrorCode check_setter(DMuonMesh mesh, const char *call) {
 
 DMuonErrorCode DMuonMeshSetName(DMuonMesh mesh, const char *name) {
   DMUON_TRY(check_setter(mesh, __func__));
-  if (!name || !*name) DMUON_FAIL(DMUON_ERR_ARGUMENT, "the name of a mesh is NULL or empty");
-  char *copy = NULL;
-  DMUON_TRY(dmuon_memory_strdup(&mesh->context.memory, name, &copy));
-  dmuon_memory_free(mesh->object.name);
-  mesh->object.name = copy;
-  return DMUON_SUCCESS;
+  return dmuon_object_set_name(&mesh->object, name);
 }
 
 DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int shard, int tp) {

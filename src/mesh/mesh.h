@@ -58,6 +58,10 @@ dmuon_comm *dmuon_mesh_comm(DMuonMesh mesh, DMuonAxis axis, dmuon_role role);
 int dmuon_mesh_position(DMuonMesh mesh);
 int dmuon_mesh_is_plan(DMuonMesh mesh);
 
+/* A device on this process's CPU that knows neither a mesh nor MPI, for what works without them.
+ * *device: to be given to its destroy. */
+DMuonErrorCode dmuon_mesh_create_local_device(dmuon_context *context, dmuon_device **device);
+
 /* A class of objects on this mesh has these options: ViewOptions knows them by name before anybody
  * is set up. Once a class; called by Create. */
 void dmuon_mesh_add_table(DMuonMesh mesh, const dmuon_option_table *table);

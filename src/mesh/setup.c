@@ -72,23 +72,15 @@ typedef struct {
   dmuon_size_reason reasons[3];
 } placing;
 
-/* No two ranks fill in the same place; -1 elsewhere. */
-static void largest(void *into, const void *from, int64_t bytes, void *context) {
-  (void)context;
-  int *a = into;
-  const int *b = from;
-  for (int64_t i = 0; i < bytes / (int64_t)sizeof *a; i++)
-    if (b[i] > a[i]) a[i] = b[i];
-}
-
 static DMuonErrorCode place_by_coords(DMuonMesh mesh, const int64_t want[3], placing *p) {
   int(*coords)[3] = NULL;
   DMuonErrorCode code = dmuon_memory_alloc(&mesh->context.memory, p->size, sizeof *coords, &coords);
   DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, code));
+  /* No two ranks fill in the same place; -1 elsewhere. */
   for (int i = 0; i < p->size; i++)
     for (int a = 0; a < 3; a++) coords[i][a] = i == mesh->rank ? mesh->given_coords[a] : -1;
   code = dmuon_agree_reduce(mesh->bootstrap, "gathering coordinates", coords,
-                            (int64_t)sizeof *coords * p->size, largest, NULL);
+                            (int64_t)sizeof *coords * p->size, dmuon_agree_larger, NULL);
   if (!code)
     code = dmuon_layout_from_coords(p->size, (const int(*)[3])coords, want, p->sizes, p->reasons,
                                     p->rank_at);
@@ -101,7 +93,7 @@ static DMuonErrorCode place_by_coords(DMuonMesh mesh, const int64_t want[3], pla
 static DMuonErrorCode ask_for_coords(DMuonMesh mesh, int *any) {
   *any = mesh->given_coords[0] >= 0;
   if (!mesh->bootstrap) return DMUON_SUCCESS;
-  return dmuon_agree_reduce(mesh->bootstrap, agreeing, any, sizeof *any, largest, NULL);
+  return dmuon_agree_reduce(mesh->bootstrap, agreeing, any, sizeof *any, dmuon_agree_larger, NULL);
 }
 
 static DMuonErrorCode find_nodes(DMuonMesh mesh, const int64_t want[3], placing *p) {

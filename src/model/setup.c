@@ -367,7 +367,10 @@ static DMuonErrorCode set_up_handles(work *w) {
     DMuonErrorCode code = DMuonMeshSetUp(w->handles[h].mesh);
     if (code) first = code; /* the one whose words are in the record */
   }
-  return agree(w, first);
+  DMuonErrorCode code = agree(w, first);
+  /* Some rank's part of a mesh is broken for good, and with it what the model stands on. */
+  dmuon_mesh_break(w->model->mesh, code);
+  return code;
 }
 
 static DMuonErrorCode set_up_over_ranks(work *w, DMuonErrorCode code) {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/glob.h"
-#include "mesh/backends.h"
 #include "mesh/mesh.h"
 
 enum { OPTION_VARIANT, OPTION_COEFFICIENTS, OPTION_RESTARTS, OPTION_DTYPE, OPTION_COUNT };
@@ -77,8 +76,7 @@ static DMuonErrorCode create_alone(DMuonNewtonSchulz *out) {
   if (!ns) DMUON_FAIL(DMUON_ERR_MEMORY, "no memory for %zu bytes", sizeof *ns);
   dmuon_context_init(&ns->own_context);
   dmuon_object_init(&ns->object, DMUON_CLASS_NEWTON_SCHULZ, &ns->own_context);
-  DMuonErrorCode code =
-      dmuon_backend_create_device(&ns->own_context, "host", 0 /* without MPI */, &ns->device);
+  DMuonErrorCode code = dmuon_mesh_create_local_device(&ns->own_context, &ns->device);
   if (code) {
     destroy(ns);
     return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
@@ -279,7 +277,8 @@ static DMuonErrorCode check_matrix(const char *what, int64_t batch, int64_t rows
   return DMUON_SUCCESS;
 }
 
-/* Queue, task room and workspace for a plan; kept and grown. */
+/* Queue, task room and workspace for a plan; kept and grown. What can fail for want of memory fails
+ * here, where nothing is under way. */
 static DMuonErrorCode prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan) {
   const DMuonDeviceOps *ops = ns->device->ops;
   if (!ns->queue) DMUON_TRY(ops->queue_create(ns->device, 0, &ns->queue));
@@ -287,6 +286,7 @@ static DMuonErrorCode prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan) {
     DMUON_TRY(ops->reserve(ns->device, plan->operations));
     ns->reserved = plan->operations;
   }
+  DMUON_TRY(ops->reserve_matrix(ns->device, plan->iterate, plan->small, plan->big));
   if (plan->workspace_bytes > ns->workspace_bytes) {
     void *larger = NULL;
     if (ns->workspace) ops->free(ns->device, ns->workspace);

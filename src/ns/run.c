@@ -140,10 +140,6 @@ static dmuon_copy_matrix strip_of(const dmuon_ns_view *view, int64_t s, int64_t 
                              .alpha = 1.0};
 }
 
-static char *element(const void *base, int64_t index, DMuonDType dtype) {
-  return (char *)(uintptr_t)base + index * (int64_t)dmuon_dtype_bytes(dtype);
-}
-
 /* X = in / ||in||, oriented. What is in one piece and in the stage's dtype already is read where it
  * stands: the same values in the same order, so the same bits. */
 static DMuonErrorCode load(run *r, const dmuon_ns_view *view, DMuonDType dtype, const void *in,
@@ -155,10 +151,10 @@ static DMuonErrorCode load(run *r, const dmuon_ns_view *view, DMuonDType dtype, 
     for (int64_t s = 0; s < view->strips; s++) {
       int64_t row, col;
       dmuon_copy_matrix copy = strip_of(view, s, &row, &col);
-      copy.src = element(in, s * view->stride, dtype);
+      copy.src = dmuon_dtype_at(in, s * view->stride, dtype);
       copy.src_ld = view->ld;
       copy.src_dtype = dtype;
-      copy.dst = element(stage, row * plan->cols + col, plan->stage);
+      copy.dst = dmuon_dtype_at(stage, row * plan->cols + col, plan->stage);
       copy.dst_ld = plan->cols;
       copy.dst_dtype = plan->stage;
       DMUON_TRY(r->ops->copy_matrix(r->queue, &copy));
@@ -194,10 +190,10 @@ static DMuonErrorCode store(run *r, const dmuon_ns_view *view, DMuonDType dtype,
       copy.rows = copy.cols;
       copy.cols = rows;
     }
-    copy.src = element(r->x, at, plan->iterate);
+    copy.src = dmuon_dtype_at(r->x, at, plan->iterate);
     copy.src_ld = plan->big;
     copy.src_dtype = plan->iterate;
-    copy.dst = element(out, s * view->stride, dtype);
+    copy.dst = dmuon_dtype_at(out, s * view->stride, dtype);
     copy.dst_ld = view->ld;
     copy.dst_dtype = dtype;
     copy.transpose = plan->transposed;

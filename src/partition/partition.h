@@ -8,6 +8,8 @@
 #include "model/model.h"
 #include "partition/assign.h"
 
+enum { DMUON_COST_OPTIMIZER, DMUON_COST_NUMEL }; /* owner_cost_model */
+
 /* What SetOwner said. */
 typedef struct dmuon_partition_fixed {
   char *pattern;
@@ -16,7 +18,7 @@ typedef struct dmuon_partition_fixed {
 
 typedef struct {
   int owner_strategy;   /* dmuon_strategy */
-  int owner_cost_model; /* optimizer, numel */
+  int owner_cost_model; /* DMUON_COST_... */
   int64_t max_owners_per_group;
   int hsdp_column_balance;
   int pack_small_params;
@@ -44,6 +46,11 @@ struct DMuonPartition_ {
 };
 
 extern const dmuon_option_table dmuon_partition_option_table;
+
+/* Options, costs, owners and statistics of a partition whose model is set up; nothing is left of
+ * them on failure. Collective over the model's mesh; local on a plan mesh. */
+DMuonErrorCode dmuon_partition_make_plan(DMuonPartition partition);
+void dmuon_partition_free_plan(DMuonPartition partition);
 
 /* Bytes of master copy and optimizer state that the owner of a parameter keeps. */
 int64_t dmuon_partition_bytes(const dmuon_param *param);

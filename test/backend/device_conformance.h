@@ -705,6 +705,8 @@ static void test_adamw(void) {
   array_free(&g), array_free(&p), array_free(&m), array_free(&v);
 }
 
+#include "device_extremes.h"
+
 static void conformance_run(dmuon_device *device, const char *name) {
   suite.device = device;
   suite.ops = device->ops;
@@ -721,6 +723,8 @@ static void conformance_run(dmuon_device *device, const char *name) {
   test_momentum();
   test_apply();
   test_adamw();
+  test_momentum_overflow();
+  test_adamw_overflow();
   suite.ops->queue_destroy(suite.queue);
 }
 

@@ -37,13 +37,14 @@ static void fake_describe(const void *args, dmuon_text *text) {
   (void)args;
   dmuon_text_add(text, "fake from rank %d", 3);
 }
-static const dmuon_host_task_class fake = {"fake", fake_advance, fake_describe};
+static const dmuon_host_task_class fake = {
+    .name = "fake", .advance = fake_advance, .describe = fake_describe};
 
 static DMuonErrorCode failing_advance(dmuon_host_engine *engine, void *args, int *done) {
   (void)engine, (void)args, (void)done;
   DMUON_FAIL(DMUON_ERR_PEER, "rank 5 is gone");
 }
-static const dmuon_host_task_class failing = {"failing", failing_advance, NULL};
+static const dmuon_host_task_class failing = {.name = "failing", .advance = failing_advance};
 
 static dmuon_queue *inner_queue;
 static float inner_target;
@@ -56,7 +57,7 @@ static DMuonErrorCode issuing_advance(dmuon_host_engine *engine, void *args, int
   *done = 1;
   return DMUON_SUCCESS;
 }
-static const dmuon_host_task_class issuing = {"issuing", issuing_advance, NULL};
+static const dmuon_host_task_class issuing = {.name = "issuing", .advance = issuing_advance};
 
 enum { N = 64, ROUNDS = 6 };
 

@@ -7,8 +7,9 @@
 
 #include <time.h>
 
-/* What MPI may still write into is left to leak on purpose. Read by the leak sanitizer alone. */
-const char *__lsan_default_suppressions(void);
+/* What MPI may still write into is left to leak on purpose. Read by the leak sanitizer alone, which
+ * must see it. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
   return "leak:dmuon_link_open\nleak:ensure_buffers\nleak:dmuon_cache_duplicate\n";
 }

@@ -1,5 +1,3 @@
-# test/fault: nothing to build yet.
-
 # Ranks that do not say the same of a model.
 check_PROGRAMS += test/fault/model_disagree.np4
 TESTS += test/fault/model_disagree.np4
@@ -23,14 +21,18 @@ step_fault_tests = \
   test/fault/step_nonfinite.np4 \
   test/fault/step_disagree.np4 \
   test/fault/step_alloc.np3 \
-  test/fault/step_stopped.np4
+  test/fault/step_late.np2 \
+  test/fault/step_stopped.np4 \
+  test/fault/step_frozen.np2
 check_PROGRAMS += $(step_fault_tests)
 TESTS += $(step_fault_tests)
-CORE_TESTS += test/fault/step_nonfinite.np4 test/fault/step_disagree.np4
+CORE_TESTS += test/fault/step_nonfinite.np4 test/fault/step_disagree.np4 test/fault/step_frozen.np2
 test_fault_step_nonfinite_np4_SOURCES = test/fault/step_nonfinite.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
 test_fault_step_disagree_np4_SOURCES = test/fault/step_disagree.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
+test_fault_step_late_np2_SOURCES = test/fault/step_late.c
 test_fault_step_alloc_np3_SOURCES = test/fault/step_alloc.c
 test_fault_step_stopped_np4_SOURCES = test/fault/step_stopped.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
+test_fault_step_frozen_np2_SOURCES = test/fault/step_frozen.c

@@ -44,7 +44,11 @@ static void test_arguments(void) {
   DMuonModelDestroy(&model);
   tap_is_int(DMuonMeshSetSizes(mesh, 0, 1, 1), DMUON_ERR_ARGUMENT, "a size of 0");
   tap_is_int(DMuonMeshSetCoords(mesh, 0, -1, 0), DMUON_ERR_ARGUMENT, "a coordinate of -1");
-  tap_is_int(DMuonMeshSetName(mesh, ""), DMUON_ERR_ARGUMENT, "no name");
+  static const char *const bad_names[] = {"", "a=b", "a#b", "a\nb", "a\tb", "a\177b"};
+  for (int i = 0; i < 6; i++)
+    tap_is_int(DMuonMeshSetName(mesh, bad_names[i]), DMUON_ERR_ARGUMENT, "name %d is none", i);
+  tap_is_int(DMuonMeshSetName(mesh, NULL), DMUON_ERR_ARGUMENT, "no name");
+  tap_ok(!DMuonMeshSetName(mesh, "expert copies"), "a name of two words");
   tap_is_int(DMuonMeshSetDevice(mesh, DMUON_DEVICE_CUDA, 0), DMUON_ERR_UNSUPPORTED,
              "a device that is not compiled in");
   tap_is_int(DMuonMeshSetDevice(mesh, (DMuonDevice)9, 0), DMUON_ERR_ARGUMENT, "no device at all");
@@ -198,14 +202,7 @@ static void test_partition(void) {
   DMuonPartitionDestroy(&part);
 }
 
-/* A broken mesh leaves its messages' buffers to MPI: the leak is meant, and only that of this test.
- */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-  return "leak:test_broken\n";
-}
-
-__attribute__((noinline)) static void test_broken(void) {
+static void test_broken(void) {
   DMuonMesh mesh = fresh();
   DMuonMeshSetUp(mesh);
   dmuon_mesh_break(mesh, DMUON_ERROR(DMUON_ERR_COMM, "broken by the test"));

@@ -220,6 +220,33 @@ static void meshes(void) {
   DMuonMeshDestroy(&half);
 }
 
+/* A mesh of a rule that breaks while it is set up, on some ranks: the model's mesh is broken with
+ * it, on all ranks, and every later call says so at once. */
+static void broken_part(void) {
+  MPI_Comm comm;
+  MPI_Comm_split(MPI_COMM_WORLD, tap_rank / 2, tap_rank, &comm);
+  DMuonMesh whole = mesh_of(MPI_COMM_WORLD, "whole"), half = mesh_of(comm, "half");
+  DMuonModel model = NULL;
+  char name[32];
+  MPI_Comm_free(&comm);
+  DMuonMeshSetTimeout(half, 0.5);
+  DMuonModelCreate(whole, &model);
+  snprintf(name, sizeof name, "h.%d.weight", tap_rank / 2);
+  DMuonModelAddParam(model, name, DMUON_FLOAT32, 2, dims, NULL);
+  DMuonModelSetMesh(model, name, half, NULL);
+  int alone = tap_rank == 0 ? (int)DMuonMeshSetUp(half) : (int)DMUON_ERR_TIMEOUT;
+  tap_is_int(alone, DMUON_ERR_TIMEOUT, "rank 0 waits in vain for its half");
+  tap_is_int(DMuonModelSetUp(model), DMUON_ERR_TIMEOUT, "all hear of it from the model's SetUp");
+  double start = MPI_Wtime();
+  tap_is_int(DMuonModelSetUp(model), DMUON_ERR_TIMEOUT, "and again");
+  tap_is_int(DMuonMeshProgress(whole), DMUON_ERR_TIMEOUT, "and from the model's mesh");
+  tap_is_int(DMuonMeshSetUp(whole), DMUON_ERR_TIMEOUT, "whatever is asked of it");
+  tap_ok(MPI_Wtime() - start < 5, "at once");
+  DMuonModelDestroy(&model);
+  DMuonMeshDestroy(&half);
+  DMuonMeshDestroy(&whole);
+}
+
 int main(int argc, char **argv) {
   tap_mpi_init(&argc, &argv);
   tap_plan(0);
@@ -230,6 +257,7 @@ int main(int argc, char **argv) {
   meshes();
   allocations();
   nothing_left();
+  broken_part();
   DMuonMeshDestroy(&all);
   return tap_mpi_done();
 }

@@ -101,7 +101,7 @@ static DMuonErrorCode poisoned(const setting *s, int p, double value, int micro)
 
 /* ---- one parameter of a dtype ---------------------------------------------------------------- */
 
-/* Without momentum, so that nothing but the mean is as large as the gradients. */
+/* Momentum negative: the default. Without it nothing but the mean is as large as the gradients. */
 
 typedef struct {
   DMuonMesh mesh;
@@ -110,7 +110,8 @@ typedef struct {
   unsigned char weight[8 * 16], gradient[8 * 16];
 } single;
 
-static DMuonErrorCode single_open(DMuonDType dtype, DMuonRoute route, int replicate, single *w) {
+static DMuonErrorCode single_open(DMuonDType dtype, DMuonRoute route, double momentum,
+                                  int replicate, single *w) {
   static const int64_t dims[] = {4, 4};
   memset(w, 0, sizeof *w);
   DMUON_CALL(DMuonMeshCreate(MPI_COMM_WORLD, &w->mesh));
@@ -120,7 +121,7 @@ static DMuonErrorCode single_open(DMuonDType dtype, DMuonRoute route, int replic
                                      NULL));
   DMUON_CALL(DMuonModelSetRoute(w->model, "layers.0.w", route));
   DMUON_CALL(DMuonOptimizerCreate(w->model, &w->opt));
-  DMUON_CALL(DMuonOptimizerSetMuon(w->opt, .02, 0, 0));
+  if (momentum >= 0) DMUON_CALL(DMuonOptimizerSetMuon(w->opt, .02, momentum, 0));
   return DMuonOptimizerSetUp(w->opt);
 }
 
@@ -134,7 +135,7 @@ static DMuonErrorCode half_precision(DMuonDType dtype, double value) {
   single w;
   unsigned char before[sizeof w.weight];
   DMuonStepInfo info = {.struct_size = sizeof info};
-  DMUON_CALL(single_open(dtype, DMUON_ROUTE_MUON, 2, &w));
+  DMUON_CALL(single_open(dtype, DMUON_ROUTE_MUON, 0, 2, &w));
   for (int i = 0; i < 16; i++) case_store(dtype, w.gradient, i, 1 + i);
   DMUON_CALL(DMuonOptimizerStep(w.opt));
   memcpy(before, w.weight, sizeof before);
@@ -156,7 +157,7 @@ static DMuonErrorCode huge(DMuonDType dtype, double v, int replicate) {
   DMuonStepInfo info = {.struct_size = sizeof info};
   const DMuonDType wide = dtype == DMUON_FLOAT64 ? dtype : DMUON_FLOAT32;
   int good = 1;
-  DMUON_CALL(single_open(dtype, DMUON_ROUTE_MUON, replicate, &w));
+  DMUON_CALL(single_open(dtype, DMUON_ROUTE_MUON, 0, replicate, &w));
   for (int i = 0; i < 16; i++) case_store(dtype, w.gradient, i, i % 3 ? v : -v);
   value = case_load(dtype, w.gradient, 1);
   DMUON_CALL(DMuonOptimizerStep(w.opt));
@@ -173,12 +174,46 @@ static DMuonErrorCode huge(DMuonDType dtype, double v, int replicate) {
   return DMUON_SUCCESS;
 }
 
+/* The same with the default momentum, which outgrows them, and with AdamW, which squares them: ten
+ * such steps, then ten with gradients of 1 the other way. No step moves a weight further than one
+ * with ordinary gradients can. */
+static DMuonErrorCode sustained(DMuonDType dtype, DMuonRoute route, double v) {
+  single w;
+  DMuonStepInfo info = {.struct_size = sizeof info};
+  const char *const name = route == DMUON_ROUTE_MUON ? "momentum" : "exp_avg_sq";
+  const double most = .02; /* Muon: 1.13 * 0.2 sqrt(4) * lr 0.02; AdamW: about 7.3 * lr 0.001 */
+  double state[16] = {0}, before[16] = {0}, furthest = 0;
+  const DMuonDType wide = dtype == DMUON_FLOAT64 ? dtype : DMUON_FLOAT32;
+  int finite = 1;
+  DMUON_CALL(single_open(dtype, route, -1, 2, &w));
+  for (int step = 0; step < 20; step++) {
+    for (int i = 0; i < 16; i++) {
+      const double size = step < 10 ? v : -1;
+      case_store(dtype, w.gradient, i, i % 3 ? size : -size);
+    }
+    DMUON_CALL(DMuonOptimizerStep(w.opt));
+    DMUON_CALL(DMuonOptimizerGetStepInfo(w.opt, &info));
+    DMUON_CALL(DMuonOptimizerGetState(w.opt, 0, name, state, DMUON_ALL));
+    for (int i = 0; i < 16; i++) {
+      const double weight = case_load(dtype, w.weight, i);
+      if (!isfinite(weight) || !isfinite(case_load(wide, state, i)) || info.skipped) finite = 0;
+      if (fabs(weight - before[i]) > furthest) furthest = fabs(weight - before[i]);
+      before[i] = weight;
+    }
+  }
+  if (!tap_ok(finite && furthest > 0 && furthest < most, "%s: %g in dtype %d, step after step",
+              name, v, (int)dtype))
+    tap_diag("finite %d, the longest step %g, weight %g", finite, furthest, before[1]);
+  single_close(&w);
+  return DMUON_SUCCESS;
+}
+
 /* Large ones of both signs whose mean is small, and one rank alone with a large one. */
 static DMuonErrorCode cancelling(void) {
   single w;
   float momentum[16];
   int good = 1;
-  DMUON_CALL(single_open(DMUON_FLOAT32, DMUON_ROUTE_MUON, 1, &w));
+  DMUON_CALL(single_open(DMUON_FLOAT32, DMUON_ROUTE_MUON, 0, 1, &w));
   for (int i = 0; i < 16; i++) {
     const double large = i < 8 ? (tap_rank % 2 ? 3e38 : -3e38) : tap_rank == 0 ? 3e38 : 0;
     case_store(DMUON_FLOAT32, w.gradient, i, large);
@@ -196,7 +231,7 @@ static DMuonErrorCode cancelling(void) {
 static DMuonErrorCode accumulated_overflow(void) {
   single w;
   DMuonStepInfo info = {.struct_size = sizeof info};
-  DMUON_CALL(single_open(DMUON_FLOAT32, DMUON_ROUTE_ADAMW, 1, &w));
+  DMUON_CALL(single_open(DMUON_FLOAT32, DMUON_ROUTE_ADAMW, 0, 1, &w));
   for (int i = 0; i < 16; i++) case_store(DMUON_FLOAT32, w.gradient, i, FLT_MAX);
   DMUON_CALL(DMuonOptimizerAccumulate(w.opt));
   DMUON_CALL(DMuonOptimizerStep(w.opt));
@@ -230,6 +265,13 @@ int main(int argc, char **argv) {
     CHECKED(huge(DMUON_FLOAT64, 1.7e308, replicate), "no call fails");
     CHECKED(huge(DMUON_BFLOAT16, 3e38, replicate), "no call fails");
     CHECKED(huge(DMUON_FLOAT16, 65504, replicate), "no call fails");
+  }
+  for (int route = DMUON_ROUTE_MUON; route <= DMUON_ROUTE_ADAMW; route++) {
+    CHECKED(sustained(DMUON_FLOAT32, (DMuonRoute)route, 3.4e38), "no call fails");
+    CHECKED(sustained(DMUON_FLOAT32, (DMuonRoute)route, 1e20), "no call fails");
+    CHECKED(sustained(DMUON_FLOAT64, (DMuonRoute)route, 1.79e308), "no call fails");
+    CHECKED(sustained(DMUON_BFLOAT16, (DMuonRoute)route, 3.38e38), "no call fails");
+    CHECKED(sustained(DMUON_FLOAT16, (DMuonRoute)route, 65504), "no call fails");
   }
   CHECKED(cancelling(), "no call fails");
   CHECKED(accumulated_overflow(), "no call fails");

@@ -34,6 +34,7 @@ planted src/base/planted.c '#include "comm/comm.h"' found 'src/base may not incl
 planted src/ns/planted.c '#include "backend/host/host.h"' found 'src/ns may not include' "a backend seen from above"
 planted src/base/planted.c '#include <dmuon/mesh.h>' found 'src/base may not include' "a public header with MPI in base"
 planted src/engine/planted.c '#include <mpi.h>' found '<mpi.h> belongs in' "mpi.h out of place"
+planted src/ns/planted.c '#include "mesh/backends.h"' found 'belongs in src/mesh' "the list of backends seen from above"
 planted src/ns/planted.c '#include <cblas.h>' found '<cblas.h> belongs in' "cblas.h out of place"
 planted examples/planted.c '#include "mesh/mesh.h"' found 'examples may not include' "an example that looks inside"
 planted src/attic/planted.c 'int x;' found 'no room' "a directory the table does not know"

@@ -56,6 +56,7 @@ step_tests = \
   test/mpi/step_live.npall \
   test/mpi/step_identity2.np2 \
   test/mpi/step_identity.np4 \
+  test/mpi/step_identity6.np6 \
   test/mpi/step_identity8.np8
 check_PROGRAMS += $(step_tests)
 TESTS += $(step_tests)
@@ -65,3 +66,32 @@ test_mpi_step_live_npall_SOURCES = test/mpi/step_live.c $(step_case_sources)
 test_mpi_step_identity2_np2_SOURCES = test/mpi/step_identity.c $(step_case_sources)
 test_mpi_step_identity_np4_SOURCES = test/mpi/step_identity.c $(step_case_sources)
 test_mpi_step_identity8_np8_SOURCES = test/mpi/step_identity.c $(step_case_sources)
+
+test_mpi_step_identity6_np6_SOURCES = test/mpi/step_identity.c $(step_case_sources)
+
+# One optimizer on several meshes; more ranks than matrices; whom a rank talks to. The last one is
+# linked with the library's objects, so that its wrappers of MPI are called.
+mesh_tests = \
+  test/mpi/step_meshes.np4 \
+  test/mpi/step_meshes6.np6 \
+  test/mpi/step_many.np16 \
+  test/mpi/step_peers.np8
+check_PROGRAMS += $(mesh_tests)
+TESTS += $(mesh_tests)
+CORE_TESTS += test/mpi/step_meshes.np4 test/mpi/step_peers.np8
+test_mpi_step_meshes_np4_SOURCES = test/mpi/step_meshes.c $(step_case_sources)
+test_mpi_step_meshes6_np6_SOURCES = test/mpi/step_meshes.c $(step_case_sources)
+test_mpi_step_many_np16_SOURCES = test/mpi/step_many.c test/reference.c test/reference.h
+test_mpi_step_peers_np8_SOURCES = test/mpi/step_peers.c $(step_case_sources)
+
+# What the library leaves alone: on ranks, and without a launcher.
+surroundings_tests = \
+  test/mpi/surroundings.np3 \
+  test/mpi/surroundings1.t
+check_PROGRAMS += $(surroundings_tests)
+TESTS += $(surroundings_tests)
+CORE_TESTS += $(surroundings_tests)
+test_mpi_surroundings_np3_SOURCES = test/mpi/surroundings.c $(step_case_sources)
+test_mpi_surroundings_np3_LDADD = libdmuon_core.la -ldl
+test_mpi_surroundings1_t_SOURCES = test/mpi/surroundings.c $(step_case_sources)
+test_mpi_surroundings1_t_LDADD = libdmuon_core.la -ldl

@@ -120,7 +120,9 @@ typedef struct {
   const char *label;
   int clip, samples, every; /* every so many'th variant is tried */
 } way;
-static const way ways[] = {{"plain", 0, 0, 1}, {"clipped", 1, 0, 2}, {"sample counts", 0, 1, 4}};
+/* Orthogonalised updates do not show what a gradient was divided by: norms do. */
+static const way ways[] = {
+    {"plain", 0, 0, 1}, {"clipped", 1, 0, 2}, {"sample counts, clipped", 1, 1, 4}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* What must not change a bit. */

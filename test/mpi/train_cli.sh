@@ -24,6 +24,17 @@ point $? "bytes and operations were counted"
 grep -q 'where the time of a step goes' "$work/run.log" && grep -q 'owners' "$work/run.log"
 point $? "owners and times are shown"
 
+# positive NAME: a number above zero
+positive() {
+  result "$1" | $AWK '{ n = $1 } END { exit !(n > 0) }'
+}
+train 2 $small -dmuon_replicate 2 -dmuon_replicate_async 1
+point $? "steps that nobody waits for"
+for name in reduce newton_schulz update publish; do
+  positive $name
+  point $? "asynchronous: $name took time"
+done
+
 train 2 $small -optimizer adamw
 same "$(result newton_schulz_calls)" 0 "adamw calls no Newton-Schulz"
 

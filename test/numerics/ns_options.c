@@ -1,6 +1,7 @@
 /* Newton-Schulz on a mesh: its options, their order of force, errors that name the value, the
  * mesh's device, lifetimes in any order, and that its results are those of an object without a
  * mesh. */
+#include "mesh/mesh.h"
 #include "ns/ns.h"
 
 #include <dmuon.h>
@@ -126,6 +127,44 @@ static void test_given_table(void) {
   DMuonMeshDestroy(&mesh);
 }
 
+/* The k-th allocation of the first Apply fails, for k = 1, 2, ... until none does: each time Apply
+ * says so, and works when called again. Half precision needs the most kinds of memory. */
+static void test_no_memory(void) {
+  enum { COUNT = ROWS * COLS, LIMIT = 50 };
+  static uint16_t in[COUNT], out[COUNT], right[COUNT];
+  int tries = 0, honest = 1, recovers = 1;
+  DMuonErrorCode code = DMUON_ERR_MEMORY;
+  for (int i = 0; i < COUNT; i++) in[i] = (uint16_t)(0x3f00 + i * 37 % 128); /* 0.5 to 1 */
+  for (int k = 0; (k < 2 || code) && k < LIMIT; k++) {
+    DMuonMesh mesh = new_mesh();
+    DMuonNewtonSchulz ns = NULL;
+    dmuon_memory *memory = &mesh->context.memory;
+    if (DMuonNewtonSchulzCreate(mesh, &ns) || DMuonNewtonSchulzSetVariant(ns, "direct") ||
+        DMuonNewtonSchulzSetDType(ns, DMUON_BFLOAT16) || DMuonNewtonSchulzSetUp(ns))
+      honest = 0;
+    memory->fail_at = k ? memory->allocations + k : 0;
+    code = DMuonNewtonSchulzApply(ns, ROWS, COLS, DMUON_BFLOAT16, in, COLS, out, COLS);
+    memory->fail_at = 0;
+    if (code) {
+      tries++;
+      if (code != DMUON_ERR_MEMORY) {
+        tap_diag("k = %d: %s", k, DMuonErrorGetMessage());
+        honest = 0;
+      }
+      code = DMuonNewtonSchulzApply(ns, ROWS, COLS, DMUON_BFLOAT16, in, COLS, out, COLS);
+      if (code || memcmp(out, right, sizeof right)) recovers = 0;
+      code = DMUON_ERR_MEMORY;
+    } else if (k == 0) {
+      memcpy(right, out, sizeof right);
+    }
+    DMuonNewtonSchulzDestroy(&ns);
+    DMuonMeshDestroy(&mesh);
+  }
+  tap_ok(tries > 3 && !code, "%d allocations of Apply, each failed once", tries);
+  tap_ok(honest, "it says that memory is short");
+  tap_ok(recovers, "and gives the same bits when called again");
+}
+
 static void test_plan_mesh(void) {
   DMuonMesh mesh = NULL;
   DMuonNewtonSchulz ns = NULL;
@@ -149,6 +188,7 @@ int main(int argc, char **argv) {
   test_wrong("ns_variant", "grim", "gram", "direct");
   test_wrong("ns_dtype", "fp8", "fp8", "fp64");
   test_given_table();
+  test_no_memory();
   test_plan_mesh();
   test_deferred("gram");
   test_deferred("direct");

@@ -114,6 +114,35 @@ static DMuonErrorCode three_adamw_steps(void) {
   return DMUON_SUCCESS;
 }
 
+/* Betas of 1 would divide by zero; so would an eps of 0 where there was no gradient. */
+static DMuonErrorCode adamw_limits(void) {
+  static const int64_t dims[] = {3};
+  static const double betas[][2] = {{1, .999}, {.9, 1}, {-.1, .999}, {.9, NAN}, {1.5, .5}};
+  double weight[3] = {1, 1, 1}, gradient[3] = {0, 2, -2};
+  int refused = 1;
+  world w;
+  DMUON_CALL(begin(&w, "vector", DMUON_FLOAT64, 1, dims, weight, gradient));
+  for (int i = 0; i < 5; i++)
+    refused &=
+        DMuonOptimizerSetAdamW(w.opt, .1, betas[i][0], betas[i][1], 0, 0) == DMUON_ERR_ARGUMENT;
+  tap_ok(refused, "betas outside [0,1) are refused");
+  DMuonOptimizerSetAdamW(w.opt, .1, 1, .9, 0, 0);
+  tap_contains(DMuonErrorGetMessage(), "beta1 is 1; it must be at least 0 and below 1", "in words");
+  tap_is_int(DMuonOptimizerSetHyper(w.opt, "vector", DMUON_HYPER_BETA2, 1), DMUON_ERR_ARGUMENT,
+             "beta2 of 1 by SetHyper");
+  DMUON_CALL(DMuonMeshSetOption(w.mesh, "adamw_beta1", "1"));
+  tap_is_int(DMuonOptimizerSetUp(w.opt), DMUON_ERR_SETUP, "beta1 of 1 by option");
+  DMUON_CALL(DMuonMeshSetOption(w.mesh, "adamw_beta1", "0.9999999999999999"));
+  DMUON_CALL(DMuonOptimizerSetAdamW(w.opt, .1, .5, 0, 0, 0));
+  DMUON_CALL(DMuonOptimizerSetUp(w.opt));
+  for (int t = 0; t < 3; t++) DMUON_CALL(DMuonOptimizerStep(w.opt));
+  tap_ok(weight[0] == 1, "without eps: no gradient, no move (%g)", weight[0]);
+  tap_is_near(weight[1], .7, 1e-12, "three steps down");
+  tap_is_near(weight[2], 1.3, 1e-12, "and up");
+  end(&w);
+  return DMUON_SUCCESS;
+}
+
 /* ---- momentum -------------------------------------------------------------------------------- */
 
 /* A 1x2 matrix: the first gradient is 1, 1, 1, the second 1, 0, 0. What is orthogonalised shows in
@@ -288,9 +317,13 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     DMuonErrorCode (*run)(void);
-  } parts[] = {{"two steps of Muon", two_steps}, {"AdamW", three_adamw_steps},
-               {"momentum", momentum_forms},     {"decay", decays},
-               {"small steps", small_steps},     {"special matrices", specials},
+  } parts[] = {{"two steps of Muon", two_steps},
+               {"AdamW", three_adamw_steps},
+               {"limits of AdamW", adamw_limits},
+               {"momentum", momentum_forms},
+               {"decay", decays},
+               {"small steps", small_steps},
+               {"special matrices", specials},
                {"values in force", in_force}};
   tap_mpi_init(&argc, &argv);
   tap_plan(0);

@@ -25,20 +25,16 @@ enum {
   MIRROR_TILE = 32
 };
 
-static int64_t min64(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 /* Equal pieces of a length, none longer than most, multiples of 16 but the last. */
 static int64_t piece_of(int64_t length, int64_t most) {
   if (length <= most) return length;
   int64_t pieces = (length + most - 1) / most;
-  return min64(most, ((length + pieces - 1) / pieces + 15) / 16 * 16);
+  return dmuon_host_min(most, ((length + pieces - 1) / pieces + 15) / 16 * 16);
 }
 
 static const void *operand_at(const dmuon_host_product *p, const void *data, int transpose,
                               int64_t ld, int64_t row, int64_t col) {
-  return dmuon_host_at(data, p->dtype, transpose ? col * ld + row : row * ld + col);
+  return dmuon_dtype_at(data, transpose ? col * ld + row : row * ld + col, p->dtype);
 }
 
 static void call_gemm(const dmuon_host_product *p, int64_t m, int64_t n, int64_t k, const void *a,
@@ -59,16 +55,17 @@ static DMuonErrorCode product_block(dmuon_host_engine *engine, const dmuon_host_
   int64_t most = p->dtype == DMUON_FLOAT64 ? MULTIPLY_ADDS / 2 : MULTIPLY_ADDS;
   int64_t depth = piece_of(p->k, DEPTH);
   int64_t area = most / (depth > 0 ? depth : 1);
-  int64_t width = area / min64(rows, TILE) / 16 * 16;
+  int64_t width = area / dmuon_host_min(rows, TILE) / 16 * 16;
   width = piece_of(cols, width > TILE / 2 ? width : TILE / 2);
   int64_t height = area / width / 16 * 16;
   height = piece_of(rows, height > 16 ? height : 16);
   for (int64_t i = 0; i < rows; i += height) {
     for (int64_t j = 0; j < cols; j += width) {
-      void *c = dmuon_host_at_out(p->c, p->dtype, (row + i) * p->ldc + col + j);
+      void *c = dmuon_dtype_at(p->c, (row + i) * p->ldc + col + j, p->dtype);
       int64_t l = 0;
       do {
-        call_gemm(p, min64(height, rows - i), min64(width, cols - j), min64(depth, p->k - l),
+        call_gemm(p, dmuon_host_min(height, rows - i), dmuon_host_min(width, cols - j),
+                  dmuon_host_min(depth, p->k - l),
                   operand_at(p, p->a, p->transpose_a, p->lda, row + i, l),
                   operand_at(p, p->b, p->transpose_b, p->ldb, l, col + j), l ? 1.0 : p->beta, c);
         DMUON_TRY(dmuon_host_engine_poll(engine));
@@ -103,9 +100,9 @@ static DMuonErrorCode syrk_triangle(dmuon_host_engine *engine, const dmuon_host_
     return DMUON_SUCCESS;
   }
   int64_t depth = piece_of(p->k, DEPTH), l = 0;
-  void *c = dmuon_host_at_out(p->c, p->dtype, first * p->ldc + first);
+  void *c = dmuon_dtype_at(p->c, first * p->ldc + first, p->dtype);
   do {
-    call_syrk(p, size, min64(depth, p->k - l), operand_at(p, p->a, 0, p->lda, first, l),
+    call_syrk(p, size, dmuon_host_min(depth, p->k - l), operand_at(p, p->a, 0, p->lda, first, l),
               l ? 1.0 : p->beta, c);
     DMUON_TRY(dmuon_host_engine_poll(engine));
     l += depth;
@@ -143,9 +140,9 @@ static void mirror_tile(DMuonDType dtype, void *data, int64_t ld, int64_t row, i
 static DMuonErrorCode mirror(dmuon_host_engine *engine, const dmuon_host_product *p) {
   int64_t since_poll = 0;
   for (int64_t i = 0; i < p->m; i += MIRROR_TILE) {
-    int64_t rows = min64(MIRROR_TILE, p->m - i);
+    int64_t rows = dmuon_host_min(MIRROR_TILE, p->m - i);
     for (int64_t j = 0; j <= i; j += MIRROR_TILE)
-      mirror_tile(p->dtype, p->c, p->ldc, i, j, rows, min64(MIRROR_TILE, p->m - j));
+      mirror_tile(p->dtype, p->c, p->ldc, i, j, rows, dmuon_host_min(MIRROR_TILE, p->m - j));
     since_poll += rows * (i + rows);
     if (since_poll < DMUON_HOST_POLL_ELEMENTS) continue;
     since_poll = 0;
@@ -170,8 +167,8 @@ static DMuonErrorCode convert(dmuon_host_engine *engine, int64_t rows, int64_t c
                               DMuonDType src_dtype, int64_t src_ld) {
   int64_t since_poll = 0;
   for (int64_t i = 0; i < rows; i++) {
-    dmuon_dtype_cast(cols, dst_dtype, dmuon_host_at_out(dst, dst_dtype, i * dst_ld), src_dtype,
-                     dmuon_host_at(src, src_dtype, i * src_ld));
+    dmuon_dtype_cast(cols, dst_dtype, dmuon_dtype_at(dst, i * dst_ld, dst_dtype), src_dtype,
+                     dmuon_dtype_at(src, i * src_ld, src_dtype));
     since_poll += cols;
     if (since_poll < DMUON_HOST_POLL_ELEMENTS) continue;
     since_poll = 0;
@@ -261,7 +258,7 @@ static DMuonErrorCode gemm_symmetric_advance(dmuon_host_engine *engine, void *ar
   return DMUON_SUCCESS;
 }
 
-const dmuon_host_task_class dmuon_host_gemm_task = {"gemm", gemm_advance, NULL};
-const dmuon_host_task_class dmuon_host_syrk_task = {"syrk", syrk_advance, NULL};
-const dmuon_host_task_class dmuon_host_gemm_symmetric_task = {"gemm_symmetric",
-                                                              gemm_symmetric_advance, NULL};
+const dmuon_host_task_class dmuon_host_gemm_task = {.name = "gemm", .advance = gemm_advance};
+const dmuon_host_task_class dmuon_host_syrk_task = {.name = "syrk", .advance = syrk_advance};
+const dmuon_host_task_class dmuon_host_gemm_symmetric_task = {.name = "gemm_symmetric",
+                                                              .advance = gemm_symmetric_advance};

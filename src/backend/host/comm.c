@@ -44,8 +44,7 @@ void dmuon_host_comm_free(dmuon_comm *base) {
     /* Other ranks may be in the middle of it: nobody else gets this communicator. */
     DMuonErrorCode code = dmuon_bootstrap_check(comm->bootstrap);
     if (!code)
-      code =
-          DMUON_ERROR(DMUON_ERR_INTERNAL, "a communicator was freed with operations unfinished");
+      code = DMUON_ERROR(DMUON_ERR_INTERNAL, "a communicator was freed with operations unfinished");
     dmuon_bootstrap_break(comm->bootstrap, code);
     dmuon_host_engine_break(comm->engine, code); /* which drops them */
   }

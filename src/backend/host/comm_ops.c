@@ -115,7 +115,7 @@ static DMuonErrorCode host_all_reduce(dmuon_queue *queue, dmuon_comm *base, int6
    * else's contribution lies there. */
   int own = operation.segment_count > 1 ? base->rank : 0;
   dmuon_segment part = dmuon_host_segment(&operation, base->size, own);
-  operation.out = host_at_out(buffer, dtype, part.offset);
+  operation.out = dmuon_dtype_at(buffer, part.offset, dtype);
   DMUON_TRY(issue(queue, &operation));
   operation.kind = HOST_SPREAD;
   operation.out = buffer;

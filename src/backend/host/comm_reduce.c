@@ -19,13 +19,13 @@ int dmuon_host_reduce_buffers(int size, int fanin) {
 }
 
 static const void *contribution(const host_comm *comm, const host_item *item) {
-  return host_at(comm->operation.in, comm->operation.in_dtype, item->offset);
+  return dmuon_dtype_at(comm->operation.in, item->offset, comm->operation.in_dtype);
 }
 
 static void finish(const host_comm *comm, const host_item *item, const void *total) {
   const host_operation *operation = &comm->operation;
   dmuon_sum_finish(item->count, operation->sum_dtype,
-                   host_at_out(operation->out, operation->sum_dtype, item->out_offset), total,
+                   dmuon_dtype_at(operation->out, item->out_offset, operation->sum_dtype), total,
                    operation->divisor);
 }
 

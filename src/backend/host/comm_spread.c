@@ -20,7 +20,7 @@ static DMuonErrorCode advance_legs(host_comm *comm, host_slot *slot) {
 DMuonErrorCode dmuon_host_advance_spread(host_comm *comm, host_slot *slot) {
   const host_operation *operation = &comm->operation;
   const host_item *item = &slot->item;
-  void *data = host_at_out(operation->out, operation->in_dtype, item->offset);
+  void *data = dmuon_dtype_at(operation->out, item->offset, operation->in_dtype);
   int64_t bytes = item->count * (int64_t)dmuon_dtype_bytes(operation->in_dtype);
   uint32_t number = (uint32_t)item->ordinal;
   dmuon_tree_spread plan;
@@ -55,10 +55,10 @@ DMuonErrorCode dmuon_host_advance_equal(host_comm *comm, host_slot *slot) {
   int to = operation->kind == HOST_GATHER ? root : part;
   int64_t bytes = item->count * (int64_t)dmuon_dtype_bytes(dtype);
   int64_t whole = (int64_t)part * operation->count + item->offset; /* in the root's array */
-  const void *in = host_at(operation->in, dtype, rank == root ? whole : item->offset);
-  void *out = host_at_out(operation->out, dtype, rank == root ? whole : item->offset);
-  if (operation->kind == HOST_GATHER) in = host_at(operation->in, dtype, item->offset);
-  if (operation->kind == HOST_SCATTER) out = host_at_out(operation->out, dtype, item->offset);
+  const void *in = dmuon_dtype_at(operation->in, rank == root ? whole : item->offset, dtype);
+  void *out = dmuon_dtype_at(operation->out, rank == root ? whole : item->offset, dtype);
+  if (operation->kind == HOST_GATHER) in = dmuon_dtype_at(operation->in, item->offset, dtype);
+  if (operation->kind == HOST_SCATTER) out = dmuon_dtype_at(operation->out, item->offset, dtype);
   if (slot->stage == FRESH) {
     slot->stage = SENDING;
     slot->leg_count = 1;

@@ -104,13 +104,6 @@ struct host_comm {
 static inline char *host_buffer(const host_comm *comm, int index) {
   return comm->block + index * comm->buffer_bytes;
 }
-/* Elements at an offset of a buffer of dtype. */
-static inline const void *host_at(const void *data, DMuonDType dtype, int64_t index) {
-  return (const char *)data + index * (int64_t)dmuon_dtype_bytes(dtype);
-}
-static inline void *host_at_out(void *data, DMuonDType dtype, int64_t index) {
-  return (char *)data + index * (int64_t)dmuon_dtype_bytes(dtype);
-}
 
 /* Segment i of an operation, from its table or by rule. */
 dmuon_segment dmuon_host_segment(const host_operation *operation, int size, int i);

@@ -57,7 +57,7 @@ struct dmuon_host_engine {
   int deferred;
   uint64_t seed, draws;
   double timeout, delay;
-  double idle_seconds; /* in waits, with nothing to do */
+  double idle_seconds;          /* in waits, with nothing to do */
   int64_t progress;             /* tasks finished, and whatever communication reports on its way */
   int communicating, computing; /* a task of this kind is being advanced right now */
   DMuonErrorCode failed;

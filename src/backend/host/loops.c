@@ -9,17 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t min64(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 static DMuonErrorCode zero_advance(dmuon_host_engine *engine, void *args, int *done) {
   const dmuon_host_vector *v = args;
   const int64_t piece = 8 * DMUON_HOST_POLL_ELEMENTS;
   *done = 1;
   for (int64_t i = 0; i < v->n; i += piece) {
     if (i) DMUON_TRY(dmuon_host_engine_poll(engine));
-    memset((char *)v->dst + i, 0, (size_t)min64(piece, v->n - i));
+    memset((char *)v->dst + i, 0, (size_t)dmuon_host_min(piece, v->n - i));
   }
   return DMUON_SUCCESS;
 }
@@ -31,7 +27,7 @@ static DMuonErrorCode copy_advance(dmuon_host_engine *engine, void *args, int *d
   if (v->dst == v->src) return DMUON_SUCCESS;
   for (int64_t i = 0; i < v->n; i += piece) {
     if (i) DMUON_TRY(dmuon_host_engine_poll(engine));
-    memcpy((char *)v->dst + i, (const char *)v->src + i, (size_t)min64(piece, v->n - i));
+    memcpy((char *)v->dst + i, (const char *)v->src + i, (size_t)dmuon_host_min(piece, v->n - i));
   }
   return DMUON_SUCCESS;
 }
@@ -41,9 +37,9 @@ static DMuonErrorCode cast_advance(dmuon_host_engine *engine, void *args, int *d
   *done = 1;
   for (int64_t i = 0; i < v->n; i += DMUON_HOST_POLL_ELEMENTS) {
     if (i) DMUON_TRY(dmuon_host_engine_poll(engine));
-    dmuon_dtype_cast(min64(DMUON_HOST_POLL_ELEMENTS, v->n - i), v->dst_dtype,
-                     dmuon_host_at_out(v->dst, v->dst_dtype, i), v->src_dtype,
-                     dmuon_host_at(v->src, v->src_dtype, i));
+    dmuon_dtype_cast(dmuon_host_min(DMUON_HOST_POLL_ELEMENTS, v->n - i), v->dst_dtype,
+                     dmuon_dtype_at(v->dst, i, v->dst_dtype), v->src_dtype,
+                     dmuon_dtype_at(v->src, i, v->src_dtype));
   }
   return DMUON_SUCCESS;
 }
@@ -56,9 +52,9 @@ static DMuonErrorCode axpby_advance(dmuon_host_engine *engine, void *args, int *
   *done = 1;
   for (int64_t i = 0; i < v->n; i += DMUON_HOST_CHUNK) {
     double x[DMUON_HOST_CHUNK], y[DMUON_HOST_CHUNK];
-    int64_t count = min64(DMUON_HOST_CHUNK, v->n - i);
-    void *out = dmuon_host_at_out(v->dst, dtype, i);
-    dmuon_dtype_cast(count, DMUON_FLOAT64, x, dtype, dmuon_host_at(v->src, dtype, i));
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, v->n - i);
+    void *out = dmuon_dtype_at(v->dst, i, dtype);
+    dmuon_dtype_cast(count, DMUON_FLOAT64, x, dtype, dmuon_dtype_at(v->src, i, dtype));
     if (beta != 0) {
       dmuon_dtype_cast(count, DMUON_FLOAT64, y, dtype, out);
       for (int64_t j = 0; j < count; j++) y[j] = alpha * x[j] + beta * y[j];
@@ -81,15 +77,15 @@ static void pack_chunk(const dmuon_pack *p, int64_t first, int64_t count, void *
     memset(out, 0, (size_t)count * dmuon_dtype_bytes(p->dst_dtype));
   } else if (only) {
     DMuonDType dtype = p->src ? p->src_dtype : p->addend_dtype;
-    const void *from = dmuon_host_at(only, dtype, first);
+    const void *from = dmuon_dtype_at(only, first, dtype);
     if (from != out || dtype != p->dst_dtype)
       dmuon_dtype_cast(count, p->dst_dtype, out, dtype, from);
   } else {
     double x[DMUON_HOST_CHUNK], y[DMUON_HOST_CHUNK];
     dmuon_dtype_cast(count, DMUON_FLOAT64, x, p->addend_dtype,
-                     dmuon_host_at(p->addend, p->addend_dtype, first));
+                     dmuon_dtype_at(p->addend, first, p->addend_dtype));
     dmuon_dtype_cast(count, DMUON_FLOAT64, y, p->src_dtype,
-                     dmuon_host_at(p->src, p->src_dtype, first));
+                     dmuon_dtype_at(p->src, first, p->src_dtype));
     for (int64_t j = 0; j < count; j++) x[j] += y[j];
     dmuon_dtype_cast(count, p->dst_dtype, out, DMUON_FLOAT64, x);
   }
@@ -100,8 +96,8 @@ static DMuonErrorCode pack_advance(dmuon_host_engine *engine, void *args, int *d
   int64_t since_poll = 0;
   *done = 1;
   for (int64_t i = 0; i < p->n; i += DMUON_HOST_CHUNK) {
-    int64_t count = min64(DMUON_HOST_CHUNK, p->n - i);
-    pack_chunk(p, i, count, dmuon_host_at_out(p->dst, p->dst_dtype, i));
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, p->n - i);
+    pack_chunk(p, i, count, dmuon_dtype_at(p->dst, i, p->dst_dtype));
     since_poll += count;
     if (since_poll < DMUON_HOST_POLL_ELEMENTS) continue;
     since_poll = 0;
@@ -118,7 +114,7 @@ static DMuonErrorCode find_advance(dmuon_host_engine *engine, void *args, int *d
   *f->index = -1;
   for (int64_t i = 0; i < p->n; i += DMUON_HOST_CHUNK) {
     double room[DMUON_HOST_CHUNK];
-    int64_t count = min64(DMUON_HOST_CHUNK, p->n - i);
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, p->n - i);
     pack_chunk(p, i, count, room);
     int64_t found = dmuon_dtype_find_nonfinite(count, p->dst_dtype, room);
     if (found >= 0) {
@@ -168,8 +164,8 @@ static void scale_chunk(const scaling *s, int64_t count, double *x) {
 }
 
 static void copy_row(const dmuon_copy_matrix *m, const scaling *s, int64_t row) {
-  const void *src = dmuon_host_at(m->src, m->src_dtype, row * m->src_ld);
-  void *dst = dmuon_host_at_out(m->dst, m->dst_dtype, row * m->dst_ld);
+  const void *src = dmuon_dtype_at(m->src, row * m->src_ld, m->src_dtype);
+  void *dst = dmuon_dtype_at(m->dst, row * m->dst_ld, m->dst_dtype);
   if (s->plain) {
     if (src != dst || m->src_dtype != m->dst_dtype)
       dmuon_dtype_cast(m->cols, m->dst_dtype, dst, m->src_dtype, src);
@@ -177,11 +173,10 @@ static void copy_row(const dmuon_copy_matrix *m, const scaling *s, int64_t row) 
   }
   for (int64_t i = 0; i < m->cols; i += DMUON_HOST_CHUNK) {
     double x[DMUON_HOST_CHUNK];
-    int64_t count = min64(DMUON_HOST_CHUNK, m->cols - i);
-    dmuon_dtype_cast(count, DMUON_FLOAT64, x, m->src_dtype, dmuon_host_at(src, m->src_dtype, i));
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, m->cols - i);
+    dmuon_dtype_cast(count, DMUON_FLOAT64, x, m->src_dtype, dmuon_dtype_at(src, i, m->src_dtype));
     scale_chunk(s, count, x);
-    dmuon_dtype_cast(count, m->dst_dtype, dmuon_host_at_out(dst, m->dst_dtype, i), DMUON_FLOAT64,
-                     x);
+    dmuon_dtype_cast(count, m->dst_dtype, dmuon_dtype_at(dst, i, m->dst_dtype), DMUON_FLOAT64, x);
   }
 }
 
@@ -190,18 +185,18 @@ enum { TRANSPOSE_TILE = 32 };
 static void copy_tile_transposed(const dmuon_copy_matrix *m, const scaling *s, int64_t row,
                                  int64_t col) {
   double tile[TRANSPOSE_TILE * TRANSPOSE_TILE], x[TRANSPOSE_TILE];
-  int64_t rows = min64(TRANSPOSE_TILE, m->rows - row);
-  int64_t cols = min64(TRANSPOSE_TILE, m->cols - col);
+  int64_t rows = dmuon_host_min(TRANSPOSE_TILE, m->rows - row);
+  int64_t cols = dmuon_host_min(TRANSPOSE_TILE, m->cols - col);
   for (int64_t i = 0; i < rows; i++) {
     double *line = tile + i * TRANSPOSE_TILE;
     dmuon_dtype_cast(cols, DMUON_FLOAT64, line, m->src_dtype,
-                     dmuon_host_at(m->src, m->src_dtype, (row + i) * m->src_ld + col));
+                     dmuon_dtype_at(m->src, (row + i) * m->src_ld + col, m->src_dtype));
     scale_chunk(s, cols, line);
   }
   for (int64_t j = 0; j < cols; j++) {
     for (int64_t i = 0; i < rows; i++) x[i] = tile[i * TRANSPOSE_TILE + j];
     dmuon_dtype_cast(rows, m->dst_dtype,
-                     dmuon_host_at_out(m->dst, m->dst_dtype, (col + j) * m->dst_ld + row),
+                     dmuon_dtype_at(m->dst, (col + j) * m->dst_ld + row, m->dst_dtype),
                      DMUON_FLOAT64, x);
   }
 }
@@ -211,8 +206,8 @@ static void copy_tile_transposed(const dmuon_copy_matrix *m, const scaling *s, i
  * (measured: 5 to 10 times slower). */
 static void copy_tile_transposed_f32(const dmuon_copy_matrix *m, const scaling *s, int64_t row,
                                      int64_t col) {
-  int64_t rows = min64(TRANSPOSE_TILE, m->rows - row);
-  int64_t cols = min64(TRANSPOSE_TILE, m->cols - col);
+  int64_t rows = dmuon_host_min(TRANSPOSE_TILE, m->rows - row);
+  int64_t cols = dmuon_host_min(TRANSPOSE_TILE, m->cols - col);
   double alpha = s->alpha, factor = s->factor, root = s->root, value = s->value;
   for (int64_t j = 0; j < cols; j++) {
     const float *src = (const float *)m->src + row * m->src_ld + col + j;
@@ -272,12 +267,14 @@ static DMuonErrorCode diagonal_advance(dmuon_host_engine *engine, void *args, in
   return DMUON_SUCCESS;
 }
 
-const dmuon_host_task_class dmuon_host_zero_task = {"zero", zero_advance, NULL};
-const dmuon_host_task_class dmuon_host_copy_task = {"copy", copy_advance, NULL};
-const dmuon_host_task_class dmuon_host_cast_task = {"cast", cast_advance, NULL};
-const dmuon_host_task_class dmuon_host_axpby_task = {"axpby", axpby_advance, NULL};
-const dmuon_host_task_class dmuon_host_pack_task = {"pack", pack_advance, NULL};
-const dmuon_host_task_class dmuon_host_find_task = {"find_nonfinite", find_advance, NULL};
-const dmuon_host_task_class dmuon_host_copy_matrix_task = {"copy_matrix", copy_matrix_advance,
-                                                           NULL};
-const dmuon_host_task_class dmuon_host_diagonal_task = {"add_diagonal", diagonal_advance, NULL};
+const dmuon_host_task_class dmuon_host_zero_task = {.name = "zero", .advance = zero_advance};
+const dmuon_host_task_class dmuon_host_copy_task = {.name = "copy", .advance = copy_advance};
+const dmuon_host_task_class dmuon_host_cast_task = {.name = "cast", .advance = cast_advance};
+const dmuon_host_task_class dmuon_host_axpby_task = {.name = "axpby", .advance = axpby_advance};
+const dmuon_host_task_class dmuon_host_pack_task = {.name = "pack", .advance = pack_advance};
+const dmuon_host_task_class dmuon_host_find_task = {.name = "find_nonfinite",
+                                                    .advance = find_advance};
+const dmuon_host_task_class dmuon_host_copy_matrix_task = {.name = "copy_matrix",
+                                                           .advance = copy_matrix_advance};
+const dmuon_host_task_class dmuon_host_diagonal_task = {.name = "add_diagonal",
+                                                        .advance = diagonal_advance};

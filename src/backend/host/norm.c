@@ -68,7 +68,7 @@ static DMuonErrorCode sweep(dmuon_host_engine *engine, const dmuon_host_norm *n,
     for (int64_t j = 0; j < n->cols; j += DMUON_HOST_CHUNK) {
       double room[DMUON_HOST_CHUNK];
       int64_t count = n->cols - j < DMUON_HOST_CHUNK ? n->cols - j : DMUON_HOST_CHUNK;
-      const void *from = dmuon_host_at(n->x, n->dtype, i * n->ld + j);
+      const void *from = dmuon_dtype_at(n->x, i * n->ld + j, n->dtype);
       const double *x = from;
       if (n->dtype != DMUON_FLOAT64) {
         dmuon_dtype_cast(count, DMUON_FLOAT64, room, n->dtype, from);
@@ -106,4 +106,4 @@ static DMuonErrorCode norm_advance(dmuon_host_engine *engine, void *args, int *d
   return DMUON_SUCCESS;
 }
 
-const dmuon_host_task_class dmuon_host_norm_task = {"norm", norm_advance, NULL};
+const dmuon_host_task_class dmuon_host_norm_task = {.name = "norm", .advance = norm_advance};

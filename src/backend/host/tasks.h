@@ -65,12 +65,8 @@ extern const dmuon_host_task_class dmuon_host_adamw_task;       /* dmuon_adamw *
 /* Bytes of engine scratch that products need on operands of at most rows x cols each. */
 int64_t dmuon_host_product_scratch(DMuonDType dtype, int64_t rows, int64_t cols);
 
-/* The element at index, in a buffer of dtype. */
-static inline const void *dmuon_host_at(const void *data, DMuonDType dtype, int64_t index) {
-  return (const char *)data + index * (int64_t)dmuon_dtype_bytes(dtype);
-}
-static inline void *dmuon_host_at_out(void *data, DMuonDType dtype, int64_t index) {
-  return (char *)data + index * (int64_t)dmuon_dtype_bytes(dtype);
+static inline int64_t dmuon_host_min(int64_t a, int64_t b) {
+  return a < b ? a : b;
 }
 
 #endif

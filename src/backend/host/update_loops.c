@@ -8,23 +8,19 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t chunk_of(int64_t n, int64_t first) {
-  return n - first < DMUON_HOST_CHUNK ? n - first : DMUON_HOST_CHUNK;
-}
-
 static void load(double *x, int64_t count, const void *data, DMuonDType dtype, int64_t first) {
-  dmuon_dtype_cast(count, DMUON_FLOAT64, x, dtype, dmuon_host_at(data, dtype, first));
+  dmuon_dtype_cast(count, DMUON_FLOAT64, x, dtype, dmuon_dtype_at(data, first, dtype));
 }
 
 static void store(const double *x, int64_t count, void *data, DMuonDType dtype, int64_t first) {
-  dmuon_dtype_cast(count, dtype, dmuon_host_at_out(data, dtype, first), DMUON_FLOAT64, x);
+  dmuon_dtype_cast(count, dtype, dmuon_dtype_at(data, first, dtype), DMUON_FLOAT64, x);
 }
 
 static void store_value(int64_t count, void *value, DMuonDType value_dtype, const void *weight,
                         DMuonDType weight_dtype, int64_t first) {
   if (!value || value == weight) return;
-  dmuon_dtype_cast(count, value_dtype, dmuon_host_at_out(value, value_dtype, first), weight_dtype,
-                   dmuon_host_at(weight, weight_dtype, first));
+  dmuon_dtype_cast(count, value_dtype, dmuon_dtype_at(value, first, value_dtype), weight_dtype,
+                   dmuon_dtype_at(weight, first, weight_dtype));
 }
 
 /* Polls once in so many elements. */
@@ -95,12 +91,14 @@ static void momentum_careful(const dmuon_muon_momentum *a, int64_t first, int64_
   for (int64_t j = 0; j < count; j++) {
     int finite = isfinite(g[j]) && isfinite(w[j]) && isfinite(b[j]);
     double most = finite ? DBL_MAX : INFINITY, limit = finite ? largest : INFINITY;
-    double gradient = within(within(a->grad_scale * g[j], most) + a->l2 * w[j], most);
+    double gradient = within(a->grad_scale * g[j], most);
+    if (a->l2 != 0) gradient = within(gradient + within(a->l2 * w[j], most), most);
     if (a->form == DMUON_MOMENTUM_EMA) {
-      b[j] = within(b[j] + (1 - mu) * within(gradient - b[j], most), limit);
+      b[j] = within(
+          a->first ? (1 - mu) * gradient : b[j] + (1 - mu) * within(gradient - b[j], most), limit);
       u[j] = a->nesterov ? within(gradient + mu * within(b[j] - gradient, most), limit) : b[j];
     } else {
-      b[j] = within(mu * b[j] + gradient, limit);
+      b[j] = within(a->first ? gradient : mu * b[j] + gradient, limit);
       u[j] = a->nesterov ? within(gradient + mu * b[j], limit) : b[j];
     }
   }
@@ -113,7 +111,7 @@ static DMuonErrorCode momentum_advance(dmuon_host_engine *engine, void *args, in
   *done = 1;
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double g[DMUON_HOST_CHUNK], b[DMUON_HOST_CHUNK], u[DMUON_HOST_CHUNK];
-    int64_t count = chunk_of(a->n, i);
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);
     load(g, count, a->grad, a->grad_dtype, i);
     for (int64_t j = 0; j < count; j++) g[j] *= grad_scale;
     if (l2 != 0) {
@@ -157,7 +155,7 @@ static DMuonErrorCode apply_advance(dmuon_host_engine *engine, void *args, int *
   *done = 1;
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double w[DMUON_HOST_CHUNK], u[DMUON_HOST_CHUNK];
-    int64_t count = chunk_of(a->n, i);
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);
     load(w, count, a->weight, a->weight_dtype, i);
     load(u, count, a->update, a->update_dtype, i);
     if (a->decay == DMUON_DECAY_CAUTIOUS) {
@@ -238,7 +236,7 @@ static DMuonErrorCode adamw_advance(dmuon_host_engine *engine, void *args, int *
   *done = 1;
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double m[DMUON_HOST_CHUNK], v[DMUON_HOST_CHUNK], p[DMUON_HOST_CHUNK];
-    int64_t count = chunk_of(a->n, i);
+    int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);
     if (!adamw_chunk(a, &c, i, count, m, v, p)) adamw_careful(a, &c, i, count, m, v, p);
     store(m, count, a->exp_avg, a->state_dtype, i);
     store(v, count, a->exp_avg_sq, a->state_dtype, i);
@@ -249,6 +247,8 @@ static DMuonErrorCode adamw_advance(dmuon_host_engine *engine, void *args, int *
   return DMUON_SUCCESS;
 }
 
-const dmuon_host_task_class dmuon_host_momentum_task = {"muon_momentum", momentum_advance, NULL};
-const dmuon_host_task_class dmuon_host_apply_task = {"muon_apply", apply_advance, NULL};
-const dmuon_host_task_class dmuon_host_adamw_task = {"adamw", adamw_advance, NULL};
+const dmuon_host_task_class dmuon_host_momentum_task = {.name = "muon_momentum",
+                                                        .advance = momentum_advance};
+const dmuon_host_task_class dmuon_host_apply_task = {.name = "muon_apply",
+                                                     .advance = apply_advance};
+const dmuon_host_task_class dmuon_host_adamw_task = {.name = "adamw", .advance = adamw_advance};
