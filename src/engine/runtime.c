@@ -14,10 +14,6 @@ static const dmuon_mesh_queues *queues_of(const dmuon_runtime *runtime, int bund
   return &runtime->queues[runtime->packing.bundles[bundle].mesh];
 }
 
-static void *element_at(void *base, int64_t index, DMuonDType dtype) {
-  return (char *)base + index * (int64_t)dmuon_dtype_bytes(dtype);
-}
-
 /* ---- life --------------------------------------------------------------------------------- */
 
 static DMuonErrorCode create_queues(dmuon_runtime *runtime, dmuon_memory *memory) {
@@ -168,14 +164,15 @@ static DMuonErrorCode pack(dmuon_runtime *runtime, const dmuon_bundle *bundle, d
   for (int i = 0; i < bundle->count; i++) {
     const dmuon_bundle_param *p = &bundle->params[i];
     const dmuon_param *param = &runtime->registry->params[p->param];
-    DMUON_TRY(ops->pack(runtime->compute,
-                        &(dmuon_pack){.n = param->numel,
-                                      .dst = element_at(slot->grads, p->offset, param->grad_dtype),
-                                      .dst_dtype = param->grad_dtype,
-                                      .addend = accumulated[p->id],
-                                      .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
-                                      .src = arrays[p->id].gradients,
-                                      .src_dtype = param->grad_dtype}));
+    DMUON_TRY(
+        ops->pack(runtime->compute,
+                  &(dmuon_pack){.n = param->numel,
+                                .dst = dmuon_dtype_at(slot->grads, p->offset, param->grad_dtype),
+                                .dst_dtype = param->grad_dtype,
+                                .addend = accumulated[p->id],
+                                .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
+                                .src = arrays[p->id].gradients,
+                                .src_dtype = param->grad_dtype}));
   }
   return DMUON_SUCCESS;
 }
@@ -238,14 +235,15 @@ DMuonErrorCode dmuon_runtime_wait_mean(dmuon_runtime *runtime, int bundle, int s
 
 void *dmuon_runtime_mean(const dmuon_runtime *runtime, int bundle, int index) {
   const dmuon_bundle *b = &runtime->packing.bundles[bundle];
-  return element_at(runtime->means[bundle], b->params[index].offset - b->mine_offset, b->sum_dtype);
+  return dmuon_dtype_at(runtime->means[bundle], b->params[index].offset - b->mine_offset,
+                        b->sum_dtype);
 }
 
 /* ---- new values to all ------------------------------------------------------------------- */
 
 void *dmuon_runtime_value(const dmuon_runtime *runtime, int bundle, int index, int slot) {
   const dmuon_bundle *b = &runtime->packing.bundles[bundle];
-  return element_at(runtime->slots[slot].values, b->params[index].offset, b->dtype);
+  return dmuon_dtype_at(runtime->slots[slot].values, b->params[index].offset, b->dtype);
 }
 
 DMuonErrorCode dmuon_runtime_publish(dmuon_runtime *runtime, int index, int slot_index) {
@@ -352,7 +350,7 @@ DMuonErrorCode dmuon_runtime_broadcast_arrays(dmuon_runtime *runtime, int root,
     for (int64_t at = 0; at < param->numel; at += room) {
       const int64_t count = param->numel - at < room ? param->numel - at : room;
       DMUON_TRY(broadcast_piece(runtime, param, root, count,
-                                element_at(arrays[id].weights, at, param->dtype)));
+                                dmuon_dtype_at(arrays[id].weights, at, param->dtype)));
     }
   }
   return DMUON_SUCCESS;

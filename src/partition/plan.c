@@ -1,5 +1,6 @@
-/* The plan of a partition: gathers what the pure assignment needs (costs, fixed owners, meshes), runs
- * it on every rank, and makes sure that all have the same. Who owns what is decided in assign.c. */
+/* The plan of a partition: gathers what the pure assignment needs (costs, fixed owners, meshes),
+ * runs it on every rank, and makes sure that all have the same. Who owns what is decided in
+ * assign.c. */
 #include <string.h>
 
 #include "base/dtype.h"

@@ -24,8 +24,10 @@ int main(int argc, char **argv) {
   CALL(DMuonMeshCreate(MPI_COMM_WORLD, &mesh));
   CALL(DMuonMeshSetFromOptions(mesh, &argc, argv));
   CALL(DMuonModelCreate(mesh, &model));
-  CALL(DMuonModelAddParamArray(model, "layers.0.w", DMUON_FLOAT32, 2, dims, weights, gradients, NULL));
-  CALL(DMuonModelAddParamArray(model, "layers.0.bias", DMUON_FLOAT32, 1, dims + 1, bias, bias_gradients, NULL));
+  CALL(DMuonModelAddParamArray(model, "layers.0.w", DMUON_FLOAT32, 2, dims, weights, gradients,
+                               NULL));
+  CALL(DMuonModelAddParamArray(model, "layers.0.bias", DMUON_FLOAT32, 1, dims + 1, bias,
+                               bias_gradients, NULL));
   CALL(DMuonOptimizerCreate(model, &optimizer));
   CALL(DMuonOptimizerSetUp(optimizer));
   for (step = 0; step < 3; step++) {
@@ -43,7 +45,8 @@ int main(int argc, char **argv) {
   CALL(DMuonMeshDestroy(&mesh));
   if (rank == 0) {
     if (major < 0 || lowest[0] != highest[0] || lowest[1] != highest[1])
-      printf("consumer: ranks differ: %.17g to %.17g, %.17g to %.17g\n", lowest[0], highest[0], lowest[1], highest[1]);
+      printf("consumer: ranks differ: %.17g to %.17g, %.17g to %.17g\n", lowest[0], highest[0],
+             lowest[1], highest[1]);
     else if (lowest[0] == 0.0 || lowest[1] == 0.0)
       printf("consumer: nothing was trained\n");
     else

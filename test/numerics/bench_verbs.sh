@@ -57,9 +57,9 @@ if [ -n "$MPIRUN" ]; then
   # shellcheck disable=SC2086
   RANKS=1 STEPS=12 SEEDS="1 2" ADAMW_RATES="1e-9 0.01" MUON_RATES="1e-9 0.02" LOSSES="5.6 0.1" \
     sh "$abs_top_srcdir/tools/bench_sweep.sh" "$abs_top_builddir" $small >"$work/log" 2>&1 &&
-    grep "best: adamw 0.01, muon 0.02" "$work/log" >/dev/null &&
-    awk '$1 == "5.6" { first = $3 > 4 && $4 > 4 && $6 > 4 && $NF > 0 }
-         $1 == "0.1" { last = $3 == "-" && $NF == "-" }
+    grep "best at the end: adamw 0.01, muon 0.02" "$work/log" >/dev/null &&
+    awk '$1 == "5.6" { first = $5 > 4 && $6 > 4 && $10 > 4 && $11 > 4 && $NF > 0 }
+         $1 == "0.1" { last = $4 == "-" && $NF == "-" }
          END { exit !(first && last) }' "$work/log"
   ok $? "sweep of learning rates" "$work/log"
 else

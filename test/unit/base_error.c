@@ -129,7 +129,13 @@ static void test_objects(void) {
   tap_is_string(dmuon_error_text(), "the handle is of class model; this call wants class mesh",
                 "and says so");
   tap_is_int(dmuon_object_set_name(&object, "disc"), DMUON_SUCCESS, "named");
-  tap_is_int(dmuon_object_set_name(&object, "a b"), DMUON_ERR_ARGUMENT, "no space in a name");
+  tap_is_int(dmuon_object_set_name(&object, "a=b"), DMUON_ERR_ARGUMENT, "no '=' in a name");
+  tap_is_string(dmuon_error_text(),
+                "the name of the model is \"a=b\": no '=' or '#' may stand in it", "and says so");
+  tap_is_int(dmuon_object_set_name(&object, "a\nb"), DMUON_ERR_ARGUMENT, "nor a line break");
+  tap_is_string(dmuon_error_text(),
+                "the name of the model has the control character 0x0a as its character 2",
+                "and says so");
   tap_is_int(dmuon_object_set_name(&object, ""), DMUON_ERR_ARGUMENT, "nor an empty one");
   tap_is_string(object.name, "disc", "the name stays");
   tap_is_int(dmuon_object_check_state(&object, DMUON_CLASS_MODEL, 0, "F"), DMUON_SUCCESS,

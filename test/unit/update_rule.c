@@ -39,7 +39,8 @@ static void recipes(void) {
   dmuon_memory memory = {0};
   dmuon_optimizer_settings defaults;
   memset(&defaults, 0, sizeof defaults);
-  tap_ok(!dmuon_options_defaults(&memory, &dmuon_optimizer_option_table, &defaults), "option defaults");
+  tap_ok(!dmuon_options_defaults(&memory, &dmuon_optimizer_option_table, &defaults),
+         "option defaults");
   dmuon_rule_recipe("dmuon", &rule, NULL);
   tap_ok(rule.lr == defaults.rule.lr && rule.momentum == defaults.rule.momentum &&
              rule.weight_decay == defaults.rule.weight_decay &&

@@ -59,8 +59,8 @@ static void ema(int64_t count, double mu, int first, int nesterov, const double 
 /* Overflow. Chunks are computed as if there were none, and looked through before they are stored;
  * one in which something is too large, or not finite, is computed again, element by element. */
 
-/* Whether an |x| is above largest, or NaN. As integers magnitudes are ordered alike, NaN on top; the
- * difference has its first bit set where it is negative: all vectors, and no compare. */
+/* Whether an |x| is above largest, or NaN. As integers magnitudes are ordered alike, NaN on top;
+ * the difference has its first bit set where it is negative: all vectors, and no compare. */
 static int any_beyond(int64_t count, const double *x, double largest) {
   const uint64_t magnitude = UINT64_MAX >> 1;
   uint64_t most, bits, negative = 0;
