@@ -69,7 +69,7 @@ typedef struct {
   DMuonErrorCode (*reduce_segments)(dmuon_queue *queue, dmuon_comm *comm, const dmuon_reduce *args);
   DMuonErrorCode (*broadcast)(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
                               DMuonDType dtype, void *buffer);
-  /* buffer = sum over ranks of buffer (fp32 or fp64), the association of reduce_segments, on all. */
+  /* buffer = sum over ranks of buffer (fp32 or fp64), associated as reduce_segments, on all. */
   DMuonErrorCode (*all_reduce)(dmuon_queue *queue, dmuon_comm *comm, int64_t count,
                                DMuonDType dtype, void *buffer);
   /* Equal parts: count elements a rank, out on root only holds size * count in rank order. */

@@ -142,6 +142,7 @@ typedef struct {
   DMuonErrorCode (*stamp)(dmuon_queue *queue, double *seconds);
 
   DMuonErrorCode (*alloc)(dmuon_device *device, int64_t bytes, void **ptr); /* 256-byte aligned */
+  /* NULL is fine. A buffer that an operation given up may still use is left, not given back. */
   void (*free)(dmuon_device *device, void *ptr);
 
   DMuonErrorCode (*zero)(dmuon_queue *queue, void *dst, int64_t bytes);

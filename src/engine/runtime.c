@@ -35,8 +35,8 @@ static DMuonErrorCode create_queues(dmuon_runtime *runtime, dmuon_memory *memory
   return DMUON_SUCCESS;
 }
 
-/* What a slot holds of values: a bundle, or a piece of any parameter on its way to all ranks (frozen
- * ones are in no bundle). The same pieces on all ranks, whatever bundles they have. */
+/* What a slot holds of values: a bundle, or a piece of any parameter on its way to all ranks
+ * (frozen ones are in no bundle). The same pieces on all ranks, whatever bundles they have. */
 enum { STAGE_BYTES = 4 * 1024 * 1024 };
 
 static int64_t value_bytes(const dmuon_runtime *runtime) {
@@ -307,8 +307,8 @@ DMuonErrorCode dmuon_runtime_sync(dmuon_runtime *runtime) {
   return DMUON_SUCCESS;
 }
 
-/* One piece of a parameter, staged in slot 0, so that messages never touch the callers' arrays: what
- * a broadcast that was given up still brings goes nowhere. Waits. */
+/* One piece of a parameter, staged in slot 0, so that messages never touch the callers' arrays:
+ * what a broadcast that was given up still brings goes nowhere. Waits. */
 static DMuonErrorCode broadcast_piece(dmuon_runtime *runtime, const dmuon_param *param, int root,
                                       int64_t count, void *weights) {
   const DMuonMesh mesh = runtime->registry->meshes[param->mesh].mesh;

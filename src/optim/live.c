@@ -165,8 +165,8 @@ static DMuonErrorCode make_accumulators(DMuonOptimizer opt) {
   return DMUON_SUCCESS;
 }
 
-/* On the local queue: a step that is still under way has packed what was accumulated for it, and the
- * rest of it is not waited for. */
+/* On the local queue: a step that is still under way has packed what was accumulated for it, and
+ * the rest of it is not waited for. */
 DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
   const dmuon_registry *registry = &opt->model->registry;

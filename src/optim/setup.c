@@ -309,8 +309,8 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
                "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
                "needs a mesh made by DMuonMeshCreate",
                mesh->object.name);
-  /* What a failed SetUp leaves is what the program had set: settings, and no parts of our own, which
-   * were made from settings that may be corrected. */
+  /* What a failed SetUp leaves is what the program had set: settings, and no parts of our own,
+   * which were made from settings that may be corrected. */
   const dmuon_optimizer_settings wishes = opt->settings;
   const int makes_ns = opt->ns == NULL, makes_partition = opt->partition == NULL;
   DMuonErrorCode code = set_up(opt);

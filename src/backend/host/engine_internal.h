@@ -1,5 +1,5 @@
-/* The structures of the task engine, shared by its files: engine.c (tasks and how they run), queue.c
- * (queues, events, waits), buffer.c (memory). Nobody else includes this. */
+/* The structures of the task engine, shared by its files: engine.c (tasks and how they run),
+ * queue.c (queues, events, waits), buffer.c (memory). Nobody else includes this. */
 #ifndef DMUON_BACKEND_HOST_ENGINE_INTERNAL_H
 #define DMUON_BACKEND_HOST_ENGINE_INTERNAL_H
 
