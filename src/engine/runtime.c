@@ -53,6 +53,11 @@ static int64_t value_bytes(const dmuon_runtime *runtime) {
              : runtime->packing.largest_packed_value_bytes;
 }
 
+int64_t dmuon_runtime_buffer_bytes(const dmuon_runtime *runtime) {
+  return DMUON_SLOTS * (runtime->packing.largest_packed_grad_bytes +
+                        runtime->packing.largest_column_bytes + value_bytes(runtime));
+}
+
 static DMuonErrorCode create_slot(dmuon_runtime *runtime, dmuon_slot *slot) {
   dmuon_device *device = runtime->device;
   const dmuon_packing *packing = &runtime->packing;

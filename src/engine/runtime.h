@@ -42,9 +42,12 @@ typedef struct {
 DMuonErrorCode dmuon_runtime_create(const dmuon_registry *registry, dmuon_device *device,
                                     int (*owners)[3], dmuon_runtime *runtime);
 void dmuon_runtime_destroy(dmuon_runtime *runtime);
+/* Of the slots together. */
+int64_t dmuon_runtime_buffer_bytes(const dmuon_runtime *runtime);
 
 /* Packs this rank's gradients, what was accumulated before added, into the slot (by id; NULL
- * counts as zeros) and issues both stages of the mean. divisor: contributions are averaged over so many. */
+ * counts as zeros) and issues both stages of the mean. divisor: contributions are averaged over so
+ * many. */
 DMuonErrorCode dmuon_runtime_reduce(dmuon_runtime *runtime, int bundle, int slot,
                                     const dmuon_param_arrays *arrays, void *const *accumulated,
                                     double divisor);

@@ -31,8 +31,7 @@ static memory_use count_memory(DMuonOptimizer opt) {
   for (int b = 0; b < packing->bundle_count; b++)
     use.means +=
         packing->bundles[b].mine_count * (int64_t)dmuon_dtype_bytes(packing->bundles[b].sum_dtype);
-  use.buffers = DMUON_SLOTS * (packing->largest_packed_grad_bytes + packing->largest_column_bytes +
-                               packing->largest_packed_value_bytes);
+  use.buffers = dmuon_runtime_buffer_bytes(&opt->runtime);
   return use;
 }
 
