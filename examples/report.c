@@ -26,10 +26,12 @@ void report_progress(const Report *r, double elapsed, int terminal) {
   const double loss = r->loss[r->done - 1];
   const int last = r->done == r->steps;
   if (terminal) {
-    char drawn[31];
-    bar(drawn, 30, (double)r->done / (double)r->steps);
-    printf("\r[%s] step %lld/%lld  loss %.4f  %.0f tokens/s  %d:%02d left ", drawn,
-           (long long)r->done, (long long)r->steps, loss, rate, left / 60, left % 60);
+    /* At most 79 characters, the same number each time: no line may wrap, or show an older one. */
+    char drawn[21], text[96];
+    bar(drawn, 20, (double)r->done / (double)r->steps);
+    snprintf(text, sizeof text, "[%s] step %lld/%lld  loss %.4f  %.0f tokens/s  %d:%02d left",
+             drawn, (long long)r->done, (long long)r->steps, loss, rate, left / 60, left % 60);
+    printf("\r%-78.78s", text);
     if (last) printf("\n");
   } else if (r->done == 1 || r->done % every == 0 || last) {
     printf("step %5lld/%lld  loss %.4f  %8.0f tokens/s  %d:%02d left\n", (long long)r->done,

@@ -416,7 +416,10 @@ int main(int argc, char **argv) {
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetFromOptions(run.mesh, &argc, argv));
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetLogger(run.mesh, show_line, &rank));
 
-  if (settings_read(&settings, argc, argv, why, sizeof why)) {
+  if (argc > 1 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
+    if (rank == 0) fputs(USAGE, stdout);
+    status = 0;
+  } else if (settings_read(&settings, argc, argv, why, sizeof why)) {
     if (rank == 0) fprintf(stderr, "train_gpt: %s", why);
   } else if (share_text(&run, rank, &json)) {
     status = 1;

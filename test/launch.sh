@@ -82,20 +82,32 @@ if [ -z "$flavour" ] && [ -n "$MPIRUN" ] && [ "$ranks" != 0 ]; then
   esac
 fi
 
-run() {
+# The settings of this script, and of make, are not options of the library: a program of ours does
+# not see them, a script passes them on.
+hide_settings() {
+  case $1 in
+    *sh) ;;
+    *) unset DMUON_TEST_TIMEOUT DMUON_TEST_RANKS DMUON_TEST_RENDEZVOUS DMUON_TEST_VALGRIND \
+         DMUON_TEST_THREADS DMUON_SANITIZE DMUON_MPI_CFLAGS DMUON_CONFIGURE_FLAGS ;;
+  esac
+}
+
+run() (
   n=$1
   shift
+  valgrind=${DMUON_TEST_VALGRIND:-}
+  hide_settings "$1"
   if [ "$n" = 0 ]; then
     timeout -k 5 "$limit" "$@" </dev/null
-  elif [ "$flavour" = mpich ] && [ -f "$shim" ] && [ -z "${DMUON_TEST_VALGRIND:-}" ]; then
+  elif [ "$flavour" = mpich ] && [ -f "$shim" ] && [ -z "$valgrind" ]; then
     timeout -k 5 "$limit" $MPIRUN -n "$n" -env LD_PRELOAD "$shim" "$@" </dev/null
   else
     timeout -k 5 "$limit" $MPIRUN -n "$n" "$@" </dev/null
   fi
   status=$?
   if [ $status -eq 124 ]; then echo "# killed after $limit seconds on $n ranks"; fi
-  return $status
-}
+  exit $status
+)
 
 if [ "$ranks" != 0 ] && [ -z "$MPIRUN" ]; then
   echo "1..0 # SKIP no MPI launcher: configure with MPIRUN=..."

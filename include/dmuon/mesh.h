@@ -29,7 +29,7 @@ typedef struct {
   double seconds_waited;
 } DMuonCommInfo;
 
-/* level: 1 once a run, 2 once a set-up, 3 each step. */
+/* level: 1 somebody should look at it (an option that nobody used), 2 once a set-up, 3 each step. */
 typedef void (*DMuonLogFunction)(void *ctx, int level, const char *line);
 
 /* Makes a mesh over comm, which is duplicated (once; a cache on comm keeps duplicates for the next

@@ -101,7 +101,7 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetInitialRoot(DMuonOptimizer opt, int ro
  * differs, named), SETUP (no weights, a tp axis, a pattern without match), MEMORY. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt);
 
-/* Multiplies every learning rate by factor >= 0: a schedule in one call. Local, live; must be the
+/* Multiplies every learning rate by factor in [0, 1e30]: a schedule in one call. Local, live; must be the
  * same on all ranks at the next Step (DISAGREE there, nothing changed). */
 DMUON_API DMuonErrorCode DMuonOptimizerSetLearningRateFactor(DMuonOptimizer opt, double factor);
 

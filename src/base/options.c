@@ -12,6 +12,8 @@
 
 #include "base/options_entry.h"
 
+enum { MOST_FILE_BYTES = 1 << 20 }; /* of an options file: more is a mistake */
+
 extern char **environ;
 
 static const char command_prefix[] = "-dmuon_", environment_prefix[] = "DMUON_";
@@ -194,6 +196,9 @@ static DMuonErrorCode read_lines(dmuon_options *fresh, const char *path, FILE *f
     }
     got = fread(*text + length, 1, (size_t)(capacity - length - 1), file);
     length += (int64_t)got;
+    if (length > MOST_FILE_BYTES)
+      DMUON_FAIL(DMUON_ERR_FORMAT, "the options file %s is longer than %d bytes", path,
+                 MOST_FILE_BYTES);
   } while (got > 0);
   if (ferror(file)) {
     DMUON_FAIL(DMUON_ERR_FILE, "cannot read the options file %s: %s", path, strerror(errno));

@@ -91,6 +91,10 @@ void dmuon_options_settings_free(const dmuon_option_table *table, void *settings
 DMuonErrorCode dmuon_options_apply(dmuon_options *options, const dmuon_option_table *table,
                                    const char *object_name, const unsigned char *program,
                                    void *settings);
+/* Stores in settings what was said of one option for object_name, if anything was, without noting
+ * that it is in force: for an option that decides the defaults of others. *said tells. */
+DMuonErrorCode dmuon_options_peek(const dmuon_options *options, const dmuon_option_spec *spec,
+                                  const char *object_name, void *settings, int *said);
 /* The program set one option through a setter: checks text against the spec and stores it. */
 DMuonErrorCode dmuon_options_store(dmuon_memory *memory, const dmuon_option_spec *spec,
                                    const char *text, void *settings);

@@ -7,7 +7,7 @@
 
 /* What is about to happen to one option. */
 typedef struct {
-  dmuon_options_entry *winner; /* NULL: the settings stay */
+  const dmuon_options_entry *winner; /* NULL: the settings stay */
   dmuon_option_value value;
   char *string; /* the copy that will be stored */
 } decision;
@@ -93,11 +93,11 @@ static DMuonErrorCode ensure_effective(dmuon_options *options, const dmuon_optio
 }
 
 /* Everything that concerns this option is checked, also what another source overrides. */
-static DMuonErrorCode decide(dmuon_options *options, const dmuon_option_spec *spec,
+static DMuonErrorCode decide(const dmuon_options *options, const dmuon_option_spec *spec,
                              const char *object, decision *d) {
   int best = 0;
   for (int i = 0; i < options->said_count; i++) {
-    dmuon_options_entry *entry = &options->said[i];
+    const dmuon_options_entry *entry = &options->said[i];
     int how = speaks_of(entry, object, spec->name);
     if (!how) continue;
     char shown[256];
@@ -210,6 +210,15 @@ static DMuonErrorCode apply_decisions(dmuon_options *options, const dmuon_option
       if (speaks_of(&options->said[j], object, spec->name)) options->said[j].is_used = 1;
     }
   }
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_options_peek(const dmuon_options *options, const dmuon_option_spec *spec,
+                                  const char *object_name, void *settings, int *said) {
+  decision d = {0};
+  DMUON_TRY(decide(options, spec, object_name, &d));
+  if (d.winner) store(spec, &d.value, d.string, settings);
+  *said = d.winner != NULL;
   return DMUON_SUCCESS;
 }
 

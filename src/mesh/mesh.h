@@ -38,6 +38,7 @@ struct DMuonMesh_ {
   /* Facts kept for View. */
   dmuon_layout_machine machine;
   dmuon_size_reason reasons[3];
+  int64_t optimizers; /* set up on it so far */
   int is_split; /* the bootstrap made the communicators of these sizes and order */
   int table_count;
   const dmuon_option_table *tables[8]; /* of the classes of objects on this mesh */

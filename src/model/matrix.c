@@ -72,10 +72,14 @@ DMuonErrorCode dmuon_param_check_blocks(const dmuon_param *param) {
   for (int i = 0; i < param->nblocks; i++)
     over = over || __builtin_add_overflow(sum, param->blocks[i], &sum);
   over = over || __builtin_mul_overflow(sum, (int64_t)param->repeat, &total);
-  if (over || total != side)
+  if (over)
+    DMUON_FAIL(DMUON_ERR_SETUP,
+               "%s: %d x its %d blocks are more than 2^63 long; its output side is %lld",
+               param->name, param->repeat, param->nblocks, (long long)side);
+  if (total != side)
     DMUON_FAIL(DMUON_ERR_SETUP,
                "%s: blocks cover %d x %lld = %lld of its output side (%s), which is %lld",
-               param->name, param->repeat, (long long)sum, over ? -1LL : (long long)total,
+               param->name, param->repeat, (long long)sum, (long long)total,
                dmuon_side_name(param->output), (long long)side);
   return DMUON_SUCCESS;
 }

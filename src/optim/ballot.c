@@ -23,7 +23,8 @@ void dmuon_ballot_init(dmuon_ballot *ballot, int mesh_count, int param_count) {
   ballot->bytes = bytes;
   ballot->mesh_count = mesh_count;
   ballot->param_count = param_count;
-  ballot->error_rank = ballot->nonfinite_param = ballot->nonfinite_rank = -1;
+  ballot->other_caller_rank = ballot->error_rank = ballot->nonfinite_param =
+      ballot->nonfinite_rank = -1;
   for (int i = 0; i < mesh_count; i++) {
     dmuon_ballot_mesh *mesh = dmuon_ballot_mesh_at(ballot, i);
     mesh->first_rank = mesh->differing_rank = mesh->uncounted_rank = -1;
@@ -57,6 +58,8 @@ void dmuon_ballot_combine(void *into, const void *from, int64_t bytes, void *con
   const dmuon_ballot *b = from;
   (void)context;
   (void)bytes;
+  if (a->other_caller_rank < 0)
+    a->other_caller_rank = a->caller != b->caller ? b->first_rank : b->other_caller_rank;
   if (a->error_code == 0 && b->error_code != 0) {
     a->error_code = b->error_code;
     a->error_rank = b->error_rank;

@@ -25,7 +25,10 @@ typedef struct {
 typedef struct {
   int64_t bytes; /* of the whole, with both tables */
   int32_t mesh_count, param_count;
-  int32_t error_code, error_rank;          /* the lowest rank in trouble, or 0, -1 */
+  int64_t caller; /* which optimizer this rank steps: its number */
+  int32_t first_rank,
+      other_caller_rank;          /* of these ballots; the lowest that steps another, or -1 */
+  int32_t error_code, error_rank; /* the lowest rank in trouble, or 0, -1 */
   int32_t nonfinite_param, nonfinite_rank; /* lowest parameter, then lowest rank; -1 */
   /* then dmuon_ballot_mesh[mesh_count], then a bit a parameter */
 } dmuon_ballot;

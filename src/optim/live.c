@@ -6,12 +6,13 @@
 
 #include "base/glob.h"
 #include "mesh/mesh.h"
+#include "model/arrays.h"
 #include "optim/optimizer.h"
 
 DMuonErrorCode DMuonOptimizerSetLearningRateFactor(DMuonOptimizer opt, double factor) {
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
-  if (!(factor >= 0 && isfinite(factor)))
-    DMUON_FAIL(DMUON_ERR_ARGUMENT, "learning rate factor is %g; it must be finite and not negative",
+  if (!(factor >= 0 && factor <= 1e30))
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "learning rate factor is %g; it must be between 0 and 1e30",
                factor);
   opt->factor = factor;
   return DMUON_SUCCESS;
@@ -113,8 +114,15 @@ DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, void *weights
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s: weights are NULL; after SetUp they must exist",
                param->name);
   DMUON_TRY(dmuon_optimizer_drain(opt)); /* a step under way still writes the old array */
+  const dmuon_param_arrays before = opt->arrays[id];
   opt->arrays[id] =
       (dmuon_param_arrays){.has_arrays = 1, .weights = weights, .gradients = gradients};
+  DMuonErrorCode code = dmuon_arrays_check(&opt->object.context->memory, opt->model->count,
+                                           opt->model->params, opt->arrays);
+  if (code) {
+    opt->arrays[id] = before;
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "SetArrays changes nothing: %s", dmuon_error_text());
+  }
   if (!opt->own_master[id] && opt->states[id].master) opt->states[id].master = weights;
   return DMUON_SUCCESS;
 }

@@ -45,6 +45,7 @@ struct DMuonOptimizer_ {
   double samples; /* of this rank's gradients; negative: means, not sums */
 
   /* After SetUp. Arrays by id unless said. */
+  int64_t number; /* among the optimizers set up on the mesh, from 1: the same on all ranks */
   dmuon_runtime runtime;
   dmuon_param_arrays *arrays;
   dmuon_hyper *hyper;        /* without the factor */

@@ -201,17 +201,15 @@ DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double 
 /* The recipe may itself come from an option; it then replaces what the program set singly, and the
  * other options are applied over it. */
 DMuonErrorCode dmuon_optimizer_apply_options(DMuonOptimizer opt) {
-  const dmuon_option_table recipe_only = {dmuon_optimizer_option_table.class_name, 1, specs};
   dmuon_optimizer_settings settings = opt->settings;
   unsigned char program[sizeof opt->program];
   dmuon_options *options = &opt->object.context->options;
+  const int rule = dmuon_options_find(&dmuon_optimizer_option_table, "rule");
+  int said;
 
   memcpy(program, opt->program, sizeof program);
-  settings.recipe = -1; /* stays so when nobody said one */
-  DMUON_TRY(dmuon_options_apply(options, &recipe_only, opt->object.name, program, &settings));
-  if (settings.recipe < 0) {
-    settings.recipe = opt->settings.recipe;
-  } else {
+  DMUON_TRY(dmuon_options_peek(options, &specs[rule], opt->object.name, &settings, &said));
+  if (said) {
     DMUON_TRY(dmuon_rule_recipe(dmuon_recipe_names[settings.recipe], &settings.rule, NULL));
     memset(program, 0, sizeof program);
   }

@@ -268,6 +268,7 @@ static DMuonErrorCode set_up(DMuonOptimizer opt) {
   int(*owners)[3] = NULL;
   DMUON_TRY(DMuonModelSetUp(opt->model));
   DMuonErrorCode code = make_parts(opt);
+  opt->number = mesh->optimizers + 1;
   DMUON_TRY(dmuon_vote_settings(opt, code));
   DMUON_TRY(DMuonPartitionSetUp(opt->partition));
 
@@ -285,6 +286,7 @@ static DMuonErrorCode set_up(DMuonOptimizer opt) {
   }
   dmuon_memory_free(opt->model->owners);
   opt->model->owners = owners;
+  mesh->optimizers++;
   return DMUON_SUCCESS;
 }
 
@@ -308,7 +310,7 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
     DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
                "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
                "needs a mesh made by DMuonMeshCreate",
-               mesh->object.name);
+               mesh->object.name ? mesh->object.name : "mesh");
   /* What a failed SetUp leaves is what the program had set: settings, and no parts of our own,
    * which were made from settings that may be corrected. */
   const dmuon_optimizer_settings wishes = opt->settings;

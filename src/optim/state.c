@@ -1,6 +1,7 @@
 /* Reading an owner's state out: whole tensors, to one rank of the parameter's mesh or to all. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 
@@ -52,6 +53,22 @@ static DMuonErrorCode broadcast_field(DMuonOptimizer opt, DMuonMesh mesh, int ow
   return code;
 }
 
+/* All ranks ask for the same state of the same parameter for the same root. */
+static DMuonErrorCode same_question(DMuonOptimizer opt, DMuonMesh mesh, int index, const char *name,
+                                    int root) {
+  uint64_t hash = dmuon_hash_string(DMUON_HASH_SEED, opt->model->registry.params[index].name);
+  hash = dmuon_hash_int(dmuon_hash_string(hash, name), root);
+  int equal, other;
+  DMUON_TRY(dmuon_agree_equal(mesh->bootstrap, "GetState", hash, &equal, &other));
+  if (!equal)
+    DMUON_FAIL(
+        DMUON_ERR_DISAGREE,
+        "GetState: rank %d asks for another parameter, state or root than rank 0; here \"%s\" "
+        "of %s for root %d",
+        other, name, opt->model->registry.params[index].name, root);
+  return DMUON_SUCCESS;
+}
+
 DMuonErrorCode DMuonOptimizerGetState(DMuonOptimizer opt, int id, const char *name, void *data,
                                       int root) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
@@ -69,6 +86,7 @@ DMuonErrorCode DMuonOptimizerGetState(DMuonOptimizer opt, int id, const char *na
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "root %d out of range [0,%d)", root, mesh->size);
   DMUON_TRY(find_field(param, &opt->states[id], name, &field));
   DMUON_TRY(dmuon_optimizer_drain(opt));
+  DMUON_TRY(same_question(opt, mesh, index, name, root));
   const int position =
       (owner[DMUON_AXIS_REPLICATE] * mesh->sizes[DMUON_AXIS_SHARD] + owner[DMUON_AXIS_SHARD]) *
           mesh->sizes[DMUON_AXIS_TP] +

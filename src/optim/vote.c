@@ -26,6 +26,7 @@ DMuonErrorCode dmuon_vote_settings(DMuonOptimizer opt, DMuonErrorCode code) {
   dmuon_text text;
   dmuon_text_init(&text, &opt->object.context->memory);
   if (!code) {
+    dmuon_text_add(&text, "name=%s\n", opt->object.name);
     dmuon_options_print(&dmuon_optimizer_option_table, &opt->settings, &text);
     print_recipe(&opt->ns->recipe, &text);
   }
@@ -120,6 +121,8 @@ static void fill_ballot(DMuonOptimizer opt, const dmuon_vote_input *input) {
   dmuon_ballot *ballot = opt->ballot;
 
   dmuon_ballot_init(ballot, registry->mesh_count, registry->param_count);
+  ballot->caller = opt->number;
+  ballot->first_rank = rank;
   for (int m = 0; m < registry->mesh_count; m++) {
     dmuon_ballot_mesh *mesh = dmuon_ballot_mesh_at(ballot, m);
     if (!registry->meshes[m].mesh) continue;
@@ -156,6 +159,12 @@ DMuonErrorCode dmuon_vote(DMuonOptimizer opt, const char *what, const dmuon_vote
 
   fill_ballot(opt, input);
   DMUON_TRY(dmuon_agree_reduce(bootstrap, what, ballot, ballot->bytes, dmuon_ballot_combine, NULL));
+  if (ballot->other_caller_rank >= 0)
+    DMUON_FAIL(
+        DMUON_ERR_DISAGREE,
+        "rank %d called Step of another optimizer than rank 0; here of \"%s\", number %lld on "
+        "its mesh; step several optimizers in the same order on all ranks",
+        ballot->other_caller_rank, opt->object.name, (long long)opt->number);
   if (ballot->error_code) /* its rank knows the message; all get it */
     return dmuon_agree_error(bootstrap, what, input ? input->code : DMUON_SUCCESS,
                              DMUON_ERR_DISAGREE);

@@ -22,15 +22,17 @@ step_fault_tests = \
   test/fault/step_disagree.np4 \
   test/fault/step_alloc.np3 \
   test/fault/step_late.np2 \
+  test/fault/step_mixed.np3 \
   test/fault/step_stopped.np4 \
   test/fault/step_frozen.np2
 check_PROGRAMS += $(step_fault_tests)
 TESTS += $(step_fault_tests)
-CORE_TESTS += test/fault/step_nonfinite.np4 test/fault/step_disagree.np4 test/fault/step_frozen.np2
+CORE_TESTS += test/fault/step_late.np2 test/fault/step_mixed.np3 test/fault/step_nonfinite.np4 test/fault/step_disagree.np4 test/fault/step_frozen.np2
 test_fault_step_nonfinite_np4_SOURCES = test/fault/step_nonfinite.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
 test_fault_step_disagree_np4_SOURCES = test/fault/step_disagree.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
+test_fault_step_mixed_np3_SOURCES = test/fault/step_mixed.c
 test_fault_step_late_np2_SOURCES = test/fault/step_late.c
 test_fault_step_alloc_np3_SOURCES = test/fault/step_alloc.c
 test_fault_step_stopped_np4_SOURCES = test/fault/step_stopped.c \

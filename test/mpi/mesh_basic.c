@@ -221,7 +221,7 @@ static void test_many(void) {
 }
 
 static void count_lines(void *ctx, int level, const char *line) {
-  if (level == 1 && strstr(line, "replicate")) ++*(int *)ctx;
+  if (level == 2 && strstr(line, "replicate")) ++*(int *)ctx;
 }
 
 static void test_options(void) {

@@ -30,6 +30,8 @@ static void fill(box *b, int rank) {
                                 .counted = rank != 2,
                                 .samples = 1};
   }
+  b->ballot.first_rank = rank;
+  b->ballot.caller = rank == 2 || rank == 4 ? 2 : 1;
   dmuon_ballot_set_gradient(&b->ballot, 2 * rank);
   if (rank == 4) b->ballot.nonfinite_param = 3, b->ballot.nonfinite_rank = 4;
   if (rank == 1) b->ballot.nonfinite_param = 9, b->ballot.nonfinite_rank = 1;
@@ -48,6 +50,7 @@ static void check(dmuon_ballot *b, const char *how) {
   tap_is_int(part->uncounted_rank, 2, "%s: one gave no count", how);
   tap_is_int(b->nonfinite_param, 3, "%s: first parameter that is not finite", how);
   tap_is_int(b->nonfinite_rank, 4, "%s: where", how);
+  tap_is_int(b->other_caller_rank, 2, "%s: the lowest rank that steps another optimizer", how);
   tap_is_int(b->error_code, 2, "%s: error of the lowest rank", how);
   int wrong = 0;
   for (int p = 0; p < PARAMS; p++)
