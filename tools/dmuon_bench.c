@@ -66,7 +66,7 @@ static int usage(const char *wrong) {
       "usage: dmuon_bench ns|accuracy|memory [-shape ROWSxCOLS] [-dtype fp32|fp64|bf16|fp16]\n"
       "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
       "         [-ns_dtype DTYPE] [-newton_schulz_steps N] [-json FILE] [-dmuon_OPTION VALUE]\n");
-  return 2;
+  return wrong ? 2 : 0;
 }
 
 static int find_dtype(const char *value, DMuonDType *dtype, const char **name) {
@@ -135,7 +135,8 @@ int main(int argc, char **argv) {
                                .variant = "auto",
                                .coefficients = "polar_express",
                                .threads = 1};
-  if (argc < 2) return usage(NULL);
+  if (argc < 2) return usage("no verb");
+  if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help")) return usage(NULL);
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
     if (strcmp(verbs[i].name, argv[1])) continue;
     int wrong = parse(argc, argv, &arguments);

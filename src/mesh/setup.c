@@ -242,9 +242,9 @@ DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh) {
   if (code) mesh->context.memory.fail_at = 0; /* as it was */
   DMUON_TRY(code);
   mesh->object.is_set_up = 1;
-  dmuon_log(&mesh->context.logger, 2, "mesh%s%s: replicate %d x shard %d x tp %d on %d nodes, %s",
+  dmuon_log(&mesh->context.logger, 2, "mesh%s%s: replicate %d x shard %d x tp %d on %d node%s, %s",
             mesh->object.name ? " " : "", mesh->object.name ? mesh->object.name : "",
             mesh->sizes[0], mesh->sizes[1], mesh->sizes[2], mesh->machine.nodes,
-            mesh->bootstrap ? mesh->settings.device : "plan");
+            mesh->machine.nodes == 1 ? "" : "s", mesh->bootstrap ? mesh->settings.device : "plan");
   return DMUON_SUCCESS;
 }

@@ -347,6 +347,9 @@ DMuonErrorCode DMuonNewtonSchulzEvaluate(DMuonNewtonSchulz ns, double sigma, dou
   DMUON_TRY(dmuon_object_check_state(ns, DMUON_CLASS_NEWTON_SCHULZ, 1, __func__));
   if (!value)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "value is NULL; it receives the polynomial at %g", sigma);
+  if (!(sigma >= 0 && sigma <= 1 + 1e-9)) /* a caller's division may round up */
+    DMUON_FAIL(DMUON_ERR_ARGUMENT,
+               "sigma is %g; a singular value of a normalised matrix is between 0 and 1", sigma);
   *value = dmuon_ns_evaluate(ns->recipe.steps, ns->recipe.abc, sigma);
   return DMUON_SUCCESS;
 }

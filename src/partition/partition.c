@@ -91,7 +91,7 @@ static DMuonErrorCode find_word(const char *what, const char *word, const char *
                                 const char *planned, int *index) {
   char list[96] = "";
   int count = 0;
-  if (!word) DMUON_FAIL(DMUON_ERR_ARGUMENT, "the name of a %s is NULL", what);
+  if (!word) DMUON_FAIL(DMUON_ERR_ARGUMENT, "the name of the %s is NULL", what);
   for (; known[count]; count++) {
     if (strcmp(known[count], word) == 0) {
       *index = count;

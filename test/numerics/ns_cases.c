@@ -338,7 +338,9 @@ static void test_user_table(void) {
   int failed = DMuonNewtonSchulzCreate(NULL, &ns) || DMuonNewtonSchulzSetTable(ns, 3, abc);
   tap_ok(DMuonNewtonSchulzSetTable(ns, 1, bad) == DMUON_ERR_ARGUMENT,
          "a NaN coefficient is refused");
-  tap_ok(!failed && !DMuonNewtonSchulzSetUp(ns) && !DMuonNewtonSchulzEvaluate(ns, 0.3, &value),
+  tap_ok(!failed && !DMuonNewtonSchulzSetUp(ns) && !DMuonNewtonSchulzEvaluate(ns, 0.3, &value) &&
+             DMuonNewtonSchulzEvaluate(ns, 2, &value) == DMUON_ERR_ARGUMENT &&
+             DMuonNewtonSchulzEvaluate(ns, NAN, &value) == DMUON_ERR_ARGUMENT,
          "a table of one's own");
   for (int i = 0; i < 3; i++) sigma = 1.5 * sigma - .5 * sigma * sigma * sigma;
   tap_is_near(value, sigma, 1e-15, "its polynomial");
