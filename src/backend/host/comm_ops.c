@@ -122,11 +122,13 @@ static DMuonErrorCode host_all_reduce(dmuon_queue *queue, dmuon_comm *base, int6
   return issue(queue, &operation);
 }
 
-static DMuonErrorCode host_gather(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
-                                  DMuonDType dtype, const void *in, void *out) {
+/* count elements a rank, between root and everyone. */
+static DMuonErrorCode issue_parts(dmuon_queue *queue, dmuon_comm *comm, host_kind kind,
+                                  const char *name, int root, int64_t count, DMuonDType dtype,
+                                  const void *in, void *out) {
   host_operation operation = {.comm = (host_comm *)comm,
-                              .kind = HOST_GATHER,
-                              .name = "gathering",
+                              .kind = kind,
+                              .name = name,
                               .segment_count = comm->size,
                               .count = count,
                               .root = root,
@@ -136,18 +138,14 @@ static DMuonErrorCode host_gather(dmuon_queue *queue, dmuon_comm *comm, int root
   return issue(queue, &operation);
 }
 
+static DMuonErrorCode host_gather(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
+                                  DMuonDType dtype, const void *in, void *out) {
+  return issue_parts(queue, comm, HOST_GATHER, "gathering", root, count, dtype, in, out);
+}
+
 static DMuonErrorCode host_scatter(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
                                    DMuonDType dtype, const void *in, void *out) {
-  host_operation operation = {.comm = (host_comm *)comm,
-                              .kind = HOST_SCATTER,
-                              .name = "scattering",
-                              .segment_count = comm->size,
-                              .count = count,
-                              .root = root,
-                              .in = in,
-                              .out = out,
-                              .in_dtype = dtype};
-  return issue(queue, &operation);
+  return issue_parts(queue, comm, HOST_SCATTER, "scattering", root, count, dtype, in, out);
 }
 
 const DMuonCommOps dmuon_host_comm_ops = {
