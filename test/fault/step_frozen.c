@@ -10,6 +10,7 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "left_to_mpi.h"
 #include "tap_mpi.h"
 
 enum {
@@ -23,13 +24,6 @@ enum {
 #define TIMEOUT 0.4
 #define ASLEEP 1.6 /* seconds */
 #define CANARY 0x5ca1ab1eu
-
-/* By design: the buffers that MPI may still use when a mesh broke. Read by the leak sanitizer. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-  return "leak:dmuon_host_buffer_alloc\nleak:ensure_buffers\nleak:dmuon_link_open\n"
-         "leak:have_piece\n";
-}
 
 /* One parameter more than matrices: frozen, larger than what is sent at once. */
 static float weights[MATRICES][NUMEL], still[2 * NUMEL], gradients[MATRICES][NUMEL], state[NUMEL];

@@ -7,6 +7,7 @@
 
 #include <dmuon.h>
 
+#include "left_to_mpi.h"
 #include "tap_mpi.h"
 
 enum { N = 64 };
