@@ -308,7 +308,7 @@ static uint64_t parameter_hash(const Gpt *gpt) {
 /* Times become means over the ranks, bytes sums. differ: not all ranks hold the same parameters. */
 static DMuonErrorCode gather(Training *run, int *differ) {
   Report *r = &run->report;
-  double sums[PHASES + 8];
+  double sums[PHASES + 9];
   int n = 0;
   for (int p = 0; p < PHASES; p++) sums[n++] = r->seconds[p];
   for (int a = 0; a < 3; a++) {
@@ -317,6 +317,7 @@ static DMuonErrorCode gather(Training *run, int *differ) {
     sums[n++] = (double)info.bytes_sent;
     sums[n++] = (double)info.operations;
   }
+  sums[n++] = r->total;
   sums[n++] = r->in_step;
   uint64_t root = r->parameter_hash = parameter_hash(run->gpt);
   broadcast(&root, sizeof root);
@@ -328,6 +329,7 @@ static DMuonErrorCode gather(Training *run, int *differ) {
     r->bytes[a] = (int64_t)sums[PHASES + 2 * a];
     r->operations[a] = (int64_t)sums[PHASES + 2 * a + 1];
   }
+  r->total = sums[n - 3] / r->ranks;
   r->in_step = sums[n - 2] / r->ranks;
   *differ = sums[n - 1] > 0;
   r->seconds[PHASE_OTHER] = r->total;
