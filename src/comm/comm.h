@@ -6,8 +6,8 @@
  * like any other operation. Issuing never blocks. Buffers and segment tables stay valid until the
  * operation is done; argument structs are copied at issue.
  *
- * Counting: payload elements (without padding), received in gather_segments and broadcast, sent in
- * reduce_segments, whatever tree carries them: P - own(P) per rank and operation. */
+ * Counting: payload elements (without padding), received in gather_segments, move_segments and
+ * broadcast, sent in reduce_segments, whatever tree carries them: P - own(P) per rank and operation. */
 #ifndef DMUON_COMM_COMM_H
 #define DMUON_COMM_COMM_H
 
@@ -40,6 +40,14 @@ typedef struct {
   double divisor;
 } dmuon_reduce;
 
+/* A piece that goes from one rank of the communicator to another (or stays). */
+typedef struct {
+  int from, to;
+  int64_t in_offset;  /* elements, in the sender's array */
+  int64_t out_offset; /* elements, in the receiver's */
+  int64_t count, payload;
+} dmuon_move;
+
 typedef struct {
   int64_t operations;    /* done by this rank */
   int64_t bytes;         /* as counted above */
@@ -67,6 +75,11 @@ typedef struct {
   DMuonErrorCode (*gather_segments)(dmuon_queue *queue, dmuon_comm *comm, int segment_count,
                                     const dmuon_segment *segments, DMuonDType dtype, void *buffer);
   DMuonErrorCode (*reduce_segments)(dmuon_queue *queue, dmuon_comm *comm, const dmuon_reduce *args);
+  /* Each piece goes its way; the table is the same on all ranks. in: this rank's array of what it
+   * sends, out: of what it gets; NULL where there is nothing; they do not overlap. */
+  DMuonErrorCode (*move_segments)(dmuon_queue *queue, dmuon_comm *comm, int move_count,
+                                  const dmuon_move *moves, DMuonDType dtype, const void *in,
+                                  void *out);
   DMuonErrorCode (*broadcast)(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
                               DMuonDType dtype, void *buffer);
   /* buffer = sum over ranks of buffer (fp32 or fp64), associated as reduce_segments, on all. */

@@ -138,6 +138,16 @@ typedef struct {
   /* Advances whatever can advance, without waiting: the engines of all live meshes. */
   DMuonErrorCode (*progress)(dmuon_device *device);
 
+  /* Memory that the caller touches himself between operations. lend: all that queue holds now comes
+   * before what the caller does from now on (a host waits for it; a device orders the caller's
+   * stream behind it). reclaim: what the caller did to these bytes, reading or (written) writing,
+   * comes before what is issued on queue from now on. */
+  DMuonErrorCode (*lend)(dmuon_queue *queue);
+  DMuonErrorCode (*reclaim)(dmuon_queue *queue, const void *ptr, int64_t bytes, int written);
+  /* The content is not needed any more and undefined until written again (NaN where a device looks
+   * for those who read it all the same). */
+  DMuonErrorCode (*discard)(dmuon_queue *queue, void *dst, int64_t bytes);
+
   /* *seconds = the time (of one monotonic clock) at which the queue reached this operation. */
   DMuonErrorCode (*stamp)(dmuon_queue *queue, double *seconds);
 
@@ -169,6 +179,9 @@ typedef struct {
   /* y = alpha*x + beta*y over n elements, rounded once; beta 0 does not read y; x may be y. */
   DMuonErrorCode (*axpby)(dmuon_queue *queue, int64_t n, DMuonDType dtype, double alpha,
                           const void *x, double beta, void *y);
+  /* x = x / divisor over n elements of fp32 or fp64: as dmuon_reduce divides, to the bit. */
+  DMuonErrorCode (*divide)(dmuon_queue *queue, int64_t n, DMuonDType dtype, double divisor,
+                           void *x);
   /* The diagonal of the m x m matrix c gets alpha added (rounded once). */
   DMuonErrorCode (*add_diagonal)(dmuon_queue *queue, DMuonDType dtype, int64_t m, double alpha,
                                  void *c, int64_t ldc);

@@ -130,6 +130,10 @@ DMuonErrorCode dmuon_host_comm_reserve(dmuon_comm *base, int64_t largest_segment
 
 dmuon_segment dmuon_host_segment(const host_operation *operation, int size, int i) {
   if (operation->segments) return operation->segments[i];
+  if (operation->kind == HOST_MOVE)
+    return (dmuon_segment){.root = operation->moves[i].from,
+                           .count = operation->moves[i].count,
+                           .payload = operation->moves[i].payload};
   dmuon_segment segment = {.root = operation->root, .count = operation->count};
   if (operation->kind != HOST_GATHER && operation->kind != HOST_SCATTER &&
       operation->segment_count > 1) {
@@ -223,6 +227,9 @@ static void count(host_comm *comm) {
       case HOST_SCATTER:
         if (i != segment.root && (is_root || i == rank)) elements += segment.payload;
         break;
+      case HOST_MOVE:
+        if (!is_root && operation->moves[i].to == rank) elements += segment.payload;
+        break;
     }
   }
   comm->base.counters.operations++;
@@ -237,7 +244,7 @@ static DMuonErrorCode advance_item(host_comm *comm, host_slot *slot) {
       return comm->is_tree ? dmuon_host_advance_tree(comm, slot)
                            : dmuon_host_advance_direct(comm, slot);
     default:
-      return dmuon_host_advance_equal(comm, slot);
+      return dmuon_host_advance_pair(comm, slot);
   }
 }
 

@@ -21,6 +21,12 @@ static DMuonErrorCode check(const host_operation *operation) {
   if (operation->root < 0 || operation->root >= size)
     DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: root %d out of range [0,%d)", operation->name,
                operation->root, size);
+  for (int i = 0; operation->moves && i < operation->segment_count; i++) {
+    const dmuon_move *move = &operation->moves[i];
+    if (move->from < 0 || move->from >= size || move->to < 0 || move->to >= size)
+      DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: piece %d goes from rank %d to %d of [0,%d)",
+                 operation->name, i, move->from, move->to, size);
+  }
   for (int i = 0; operation->segments && i < operation->segment_count; i++) {
     const dmuon_segment *segment = &operation->segments[i];
     if (segment->root < 0 || segment->root >= size || segment->offset < 0 || segment->count < 0)
@@ -77,6 +83,22 @@ static DMuonErrorCode host_reduce_segments(dmuon_queue *queue, dmuon_comm *comm,
   if (args->sum_dtype != DMUON_FLOAT32 && args->sum_dtype != DMUON_FLOAT64)
     DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "sums are kept in fp32 or fp64, not in %s",
                dmuon_dtype_name(args->sum_dtype));
+  return issue(queue, &operation);
+}
+
+static DMuonErrorCode host_move_segments(dmuon_queue *queue, dmuon_comm *comm, int move_count,
+                                         const dmuon_move *moves, DMuonDType dtype, const void *in,
+                                         void *out) {
+  host_operation operation = {.comm = (host_comm *)comm,
+                              .kind = HOST_MOVE,
+                              .name = "moving segments",
+                              .segment_count = move_count,
+                              .moves = moves,
+                              .in = in,
+                              .out = out,
+                              .in_dtype = dtype};
+  if (move_count && !moves)
+    DMUON_FAIL(DMUON_ERR_INTERNAL, "moving segments: no table of %d pieces", move_count);
   return issue(queue, &operation);
 }
 
@@ -157,6 +179,7 @@ const DMuonCommOps dmuon_host_comm_ops = {
     .group_end = host_group,
     .gather_segments = host_gather_segments,
     .reduce_segments = host_reduce_segments,
+    .move_segments = host_move_segments,
     .broadcast = host_broadcast,
     .all_reduce = host_all_reduce,
     .gather = host_gather,

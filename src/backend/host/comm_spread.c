@@ -1,5 +1,5 @@
 /* Items that move data and add nothing: a chunk from its root to all ranks, in place, along a tree;
- * and a chunk between one rank and the root. */
+ * and a chunk from one rank to another. */
 #include "backend/host/comm_state.h"
 
 #include <string.h>
@@ -45,20 +45,31 @@ DMuonErrorCode dmuon_host_advance_spread(host_comm *comm, host_slot *slot) {
   return advance_legs(comm, slot);
 }
 
-/* Equal parts: item->segment is the rank whose part it is, item->root the root of the operation. */
-DMuonErrorCode dmuon_host_advance_equal(host_comm *comm, host_slot *slot) {
+/* From whom to whom, and where the item begins in the arrays of the two. */
+typedef struct {
+  int from, to;
+  int64_t in_offset, out_offset;
+} leg;
+
+static leg leg_of(const host_operation *operation, const host_item *item) {
+  const int part = item->segment; /* equal parts: the rank whose part it is */
+  const int64_t whole = part * operation->count + item->offset; /* in the root's array */
+  if (operation->kind == HOST_GATHER) return (leg){part, item->root, item->offset, whole};
+  if (operation->kind == HOST_SCATTER) return (leg){item->root, part, whole, item->offset};
+  const dmuon_move *move = &operation->moves[part];
+  return (leg){move->from, move->to, move->in_offset + item->offset,
+               move->out_offset + item->offset};
+}
+
+DMuonErrorCode dmuon_host_advance_pair(host_comm *comm, host_slot *slot) {
   const host_operation *operation = &comm->operation;
   const host_item *item = &slot->item;
-  DMuonDType dtype = operation->in_dtype;
-  int rank = comm->base.rank, part = item->segment, root = item->root;
-  int from = operation->kind == HOST_GATHER ? part : root;
-  int to = operation->kind == HOST_GATHER ? root : part;
-  int64_t bytes = item->count * (int64_t)dmuon_dtype_bytes(dtype);
-  int64_t whole = (int64_t)part * operation->count + item->offset; /* in the root's array */
-  const void *in = dmuon_dtype_at(operation->in, rank == root ? whole : item->offset, dtype);
-  void *out = dmuon_dtype_at(operation->out, rank == root ? whole : item->offset, dtype);
-  if (operation->kind == HOST_GATHER) in = dmuon_dtype_at(operation->in, item->offset, dtype);
-  if (operation->kind == HOST_SCATTER) out = dmuon_dtype_at(operation->out, item->offset, dtype);
+  const DMuonDType dtype = operation->in_dtype;
+  const leg way = leg_of(operation, item);
+  const int rank = comm->base.rank, from = way.from, to = way.to;
+  const int64_t bytes = item->count * (int64_t)dmuon_dtype_bytes(dtype);
+  const void *in = dmuon_dtype_at(operation->in, way.in_offset, dtype);
+  void *out = dmuon_dtype_at(operation->out, way.out_offset, dtype);
   if (slot->stage == FRESH) {
     slot->stage = SENDING;
     slot->leg_count = 1;

@@ -20,7 +20,7 @@ enum {
   HOST_TREE_SLOTS = 3, /* items whose partial sums this rank keeps, tree way */
 };
 
-typedef enum { HOST_SPREAD = 0, HOST_REDUCE, HOST_GATHER, HOST_SCATTER } host_kind;
+typedef enum { HOST_SPREAD = 0, HOST_REDUCE, HOST_GATHER, HOST_SCATTER, HOST_MOVE } host_kind;
 
 /* What is issued: the arguments of a task. */
 typedef struct host_comm host_comm;
@@ -32,10 +32,11 @@ typedef struct {
   int segment_count;
   const dmuon_segment *segments; /* NULL: `count` elements in equal parts over the ranks
                                     (all_reduce), or on `root` alone */
+  const dmuon_move *moves;       /* of HOST_MOVE, segment_count of them */
   int64_t count;
   int root;
-  const void *in; /* reduce, gather, scatter */
-  void *out;      /* reduce, gather, scatter; or the buffer of a spread */
+  const void *in; /* reduce, gather, scatter, move */
+  void *out;      /* reduce, gather, scatter, move; or the buffer of a spread */
   DMuonDType in_dtype, sum_dtype;
   int prescale;
   double divisor;
@@ -110,7 +111,7 @@ dmuon_segment dmuon_host_segment(const host_operation *operation, int size, int 
 
 /* One look at an item of each kind; sets slot->done. comm_spread.c: */
 DMuonErrorCode dmuon_host_advance_spread(host_comm *comm, host_slot *slot);
-DMuonErrorCode dmuon_host_advance_equal(host_comm *comm, host_slot *slot);
+DMuonErrorCode dmuon_host_advance_pair(host_comm *comm, host_slot *slot);
 /* comm_reduce.c: */
 DMuonErrorCode dmuon_host_advance_direct(host_comm *comm, host_slot *slot);
 DMuonErrorCode dmuon_host_advance_tree(host_comm *comm, host_slot *slot);

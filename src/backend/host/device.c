@@ -92,6 +92,23 @@ static DMuonErrorCode host_copy(dmuon_queue *queue, void *dst, const void *src, 
   return DMUON_SUCCESS;
 }
 
+/* The caller works in this thread: he comes after what was waited for, and before what is issued. */
+static DMuonErrorCode host_reclaim(dmuon_queue *queue, const void *ptr, int64_t bytes,
+                                   int written) {
+  (void)ptr;
+  (void)bytes;
+  (void)written;
+  DMUON_TRY(dmuon_host_engine_check(dmuon_host_queue_engine(queue)));
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode host_discard(dmuon_queue *queue, void *dst, int64_t bytes) {
+  dmuon_host_vector v = {.n = bytes, .dst = dst};
+  if (!dmuon_host_engine_is_deferred(dmuon_host_queue_engine(queue))) return DMUON_SUCCESS;
+  DMUON_TRY(issue(queue, &dmuon_host_discard_task, &v, sizeof v));
+  return DMUON_SUCCESS;
+}
+
 static DMuonErrorCode host_cast(dmuon_queue *queue, int64_t n, void *dst, DMuonDType dst_dtype,
                                 const void *src, DMuonDType src_dtype) {
   dmuon_host_vector v = {
@@ -146,6 +163,13 @@ static DMuonErrorCode host_axpby(dmuon_queue *queue, int64_t n, DMuonDType dtype
                          .alpha = alpha,
                          .beta = beta};
   DMUON_TRY(issue(queue, &dmuon_host_axpby_task, &v, sizeof v));
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode host_divide(dmuon_queue *queue, int64_t n, DMuonDType dtype, double divisor,
+                                  void *x) {
+  dmuon_host_vector v = {.n = n, .dst = x, .dst_dtype = dtype, .alpha = divisor};
+  DMUON_TRY(issue(queue, &dmuon_host_divide_task, &v, sizeof v));
   return DMUON_SUCCESS;
 }
 
@@ -222,6 +246,9 @@ static const DMuonDeviceOps host_ops = {
     .reserve = host_reserve,
     .reserve_matrix = host_reserve_matrix,
     .progress = host_progress,
+    .lend = dmuon_host_queue_sync,
+    .reclaim = host_reclaim,
+    .discard = host_discard,
     .stamp = host_stamp,
     .alloc = host_alloc,
     .free = host_free,
@@ -234,6 +261,7 @@ static const DMuonDeviceOps host_ops = {
     .syrk = host_syrk,
     .gemm_symmetric = host_gemm_symmetric,
     .axpby = host_axpby,
+    .divide = host_divide,
     .add_diagonal = host_add_diagonal,
     .norm = host_norm,
     .find_nonfinite = host_find_nonfinite,

@@ -1,5 +1,5 @@
-/* Element loops of the host backend that are no part of an update rule: zero, copy, cast, pack,
- * axpby, the copy of a matrix (transposed, scaled), the diagonal, and the search for what is not
+/* Element loops of the host backend that are no part of an update rule: zero, discard, copy, cast,
+ * pack, axpby, divide, the copy of a matrix (transposed, scaled), the diagonal, and the search for what is not
  * finite.
  *
  * Arithmetic is in double on chunks that stay in cache, and rounds once when it is stored. For a
@@ -9,15 +9,26 @@
 #include <math.h>
 #include <string.h>
 
-static DMuonErrorCode zero_advance(dmuon_host_engine *engine, void *args, int *done) {
-  const dmuon_host_vector *v = args;
+#include "backend/host/sum.h"
+
+static DMuonErrorCode fill(dmuon_host_engine *engine, const dmuon_host_vector *v, int byte) {
   const int64_t piece = 8 * DMUON_HOST_POLL_ELEMENTS;
-  *done = 1;
   for (int64_t i = 0; i < v->n; i += piece) {
     if (i) DMUON_TRY(dmuon_host_engine_poll(engine));
-    memset((char *)v->dst + i, 0, (size_t)dmuon_host_min(piece, v->n - i));
+    memset((char *)v->dst + i, byte, (size_t)dmuon_host_min(piece, v->n - i));
   }
   return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode zero_advance(dmuon_host_engine *engine, void *args, int *done) {
+  *done = 1;
+  return fill(engine, args, 0);
+}
+
+/* All bits set is NaN in every type. */
+static DMuonErrorCode discard_advance(dmuon_host_engine *engine, void *args, int *done) {
+  *done = 1;
+  return fill(engine, args, 0xff);
 }
 
 static DMuonErrorCode copy_advance(dmuon_host_engine *engine, void *args, int *done) {
@@ -66,6 +77,18 @@ static DMuonErrorCode axpby_advance(dmuon_host_engine *engine, void *args, int *
     if (since_poll < DMUON_HOST_POLL_ELEMENTS) continue;
     since_poll = 0;
     DMUON_TRY(dmuon_host_engine_poll(engine));
+  }
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode divide_advance(dmuon_host_engine *engine, void *args, int *done) {
+  const dmuon_host_vector *v = args;
+  *done = 1;
+  for (int64_t i = 0; i < v->n; i += DMUON_HOST_POLL_ELEMENTS) {
+    void *x = dmuon_dtype_at(v->dst, i, v->dst_dtype);
+    if (i) DMUON_TRY(dmuon_host_engine_poll(engine));
+    dmuon_sum_finish(dmuon_host_min(DMUON_HOST_POLL_ELEMENTS, v->n - i), v->dst_dtype, x, x,
+                     v->alpha);
   }
   return DMUON_SUCCESS;
 }
@@ -268,6 +291,9 @@ static DMuonErrorCode diagonal_advance(dmuon_host_engine *engine, void *args, in
 }
 
 const dmuon_host_task_class dmuon_host_zero_task = {.name = "zero", .advance = zero_advance};
+const dmuon_host_task_class dmuon_host_discard_task = {.name = "discard",
+                                                       .advance = discard_advance};
+const dmuon_host_task_class dmuon_host_divide_task = {.name = "divide", .advance = divide_advance};
 const dmuon_host_task_class dmuon_host_copy_task = {.name = "copy", .advance = copy_advance};
 const dmuon_host_task_class dmuon_host_cast_task = {.name = "cast", .advance = cast_advance};
 const dmuon_host_task_class dmuon_host_axpby_task = {.name = "axpby", .advance = axpby_advance};

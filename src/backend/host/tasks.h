@@ -52,7 +52,8 @@ typedef struct {
 extern const dmuon_host_task_class dmuon_host_gemm_task, dmuon_host_syrk_task,
     dmuon_host_gemm_symmetric_task; /* dmuon_host_product */
 extern const dmuon_host_task_class dmuon_host_zero_task, dmuon_host_copy_task, dmuon_host_cast_task,
-    dmuon_host_axpby_task;                                      /* dmuon_host_vector */
+    dmuon_host_axpby_task, dmuon_host_discard_task,
+    dmuon_host_divide_task; /* dmuon_host_vector; divide: dst by alpha */
 extern const dmuon_host_task_class dmuon_host_pack_task;        /* dmuon_pack */
 extern const dmuon_host_task_class dmuon_host_find_task;        /* dmuon_host_find */
 extern const dmuon_host_task_class dmuon_host_copy_matrix_task; /* dmuon_copy_matrix */
