@@ -9,5 +9,6 @@
 #include <dmuon/partition.h>
 #include <dmuon/newton_schulz.h>
 #include <dmuon/optimizer.h>
+#include <dmuon/group.h>
 
 #endif

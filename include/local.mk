@@ -3,6 +3,7 @@ include_HEADERS += include/dmuon.h
 
 dmuoninclude_HEADERS += \
   include/dmuon/error.h \
+  include/dmuon/group.h \
   include/dmuon/mesh.h \
   include/dmuon/model.h \
   include/dmuon/newton_schulz.h \

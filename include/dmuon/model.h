@@ -97,7 +97,8 @@ DMUON_API DMuonErrorCode DMuonModelAddStackArray(DMuonModel model, const char *n
  * every non-letter and where capitals begin one: "ln_1" and "LayerNorm" count, "normal_head" does
  * not. route: DMUON_ROUTE_MUON on a parameter that is no matrix (fewer than two dims beside the
  * batch) is an error at SetUp, so that a vector never goes to Muon by accident.
- * DMUON_ROUTE_ADAMW_SHARDED is DMUON_ERR_UNSUPPORTED: it needs the sharded form. */
+ * DMUON_ROUTE_ADAMW_SHARDED: AdamW on equal flat parts of the parameter, one a rank; only for
+ * parameters in the library's memory (DMUON_ERR_SETUP at the optimizer's SetUp otherwise). */
 DMUON_API DMuonErrorCode DMuonModelSetRoute(DMuonModel model, const char *pattern,
                                             DMuonRoute route);
 /* Asked at SetUp where no pattern of SetRoute matches. Local. route NULL: nobody is asked. ctx is
@@ -114,6 +115,11 @@ DMUON_API DMuonErrorCode DMuonModelSetGroup(DMuonModel model, const char *patter
  * borrowed until SetUp. */
 DMUON_API DMuonErrorCode DMuonModelSetGroupFunction(DMuonModel model, DMuonGroupFunction group,
                                                     void *ctx);
+
+/* When the buffers of the groups whose key matches are given back (parameters in the library's
+ * memory). Local. Default DMUON_Z3. Option of the optimizer: reshard, for all groups. */
+DMUON_API DMuonErrorCode DMuonModelSetReshard(DMuonModel model, const char *group_pattern,
+                                              DMuonReshard mode);
 
 /* Where the parameters that match live, and what their gradients are divided by: pipeline stages,
  * tied embeddings, experts. By default both are the model's mesh.

@@ -95,6 +95,29 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetAsync(DMuonOptimizer opt, int async);
  * initial_root. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetInitialRoot(DMuonOptimizer opt, int root);
 
+/* In which order the brackets of groups come: see dmuon/group.h. Default REGISTERED. Local, before
+ * SetUp. Option: order. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetOrder(DMuonOptimizer opt, DMuonOrder order);
+
+/* Lent gradients: ADD (default): zeroed at the first backward of a pass, you add to them; OVERWRITE:
+ * undefined on entry, you write every element each time, and the library adds several backwards up.
+ * Local, before SetUp. Option: grad_mode. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetGradMode(DMuonOptimizer opt, DMuonGradMode mode);
+
+/* Initial values of parameters in the library's memory: fills data[0..count) with the elements
+ * [first, first + count) of the tensor, in the parameter's dtype. It is called on the owner only,
+ * for as much of the tensor as that rank owns, and must not depend on the rank: then any mesh
+ * starts alike (DMuonRandomUniform, DMuonRandomNormal). */
+typedef void (*DMuonInitFunction)(void *ctx, const DMuonParamInfo *param, int64_t first,
+                                  int64_t count, void *data);
+/* init NULL (default): zeros. ctx: borrowed until SetUp, which calls it. Local, before SetUp. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetInit(DMuonOptimizer opt, DMuonInitFunction init,
+                                               void *ctx);
+/* Number `index` of the stream that seed and name choose: uniform in [0, 1), normal with mean 0 and
+ * variance 1. Pure; the same on every machine. */
+DMUON_API double DMuonRandomUniform(uint64_t seed, const char *name, int64_t index);
+DMUON_API double DMuonRandomNormal(uint64_t seed, const char *name, int64_t index);
+
 /* Sets up mesh, model and partition too; compares settings and plan over all ranks; allocates all
  * that Step needs; gives all ranks the initial root's arrays. Collective over the model's mesh;
  * blocks. Twice is fine. Errors are the same on every rank and change nothing: DISAGREE (a setting
@@ -133,6 +156,22 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, voi
  * Collective over the model's mesh; blocks. */
 DMUON_API DMuonErrorCode DMuonOptimizerSyncArrays(DMuonOptimizer opt, int root);
 
+/* Sets a parameter that lives in the library's memory, whole: data in its dtype from data rank root
+ * of its mesh (ignored elsewhere), or with DMUON_ALL the same data on every rank, and nothing is
+ * sent but to be compared. The owner's master follows; its state stays. Collective over the
+ * parameter's mesh; blocks. Between passes: closes the one before, as BeginPass does.
+ * DMUON_ERR_UNSUPPORTED for your own arrays (SyncArrays). */
+DMUON_API DMuonErrorCode DMuonOptimizerSetParam(DMuonOptimizer opt, int id, const void *data,
+                                                int root);
+/* The whole tensor in the parameter's dtype to data rank root's buffer, or to all (DMUON_ALL); data
+ * is ignored where it is not wanted. Collective over the parameter's mesh; blocks. */
+DMUON_API DMuonErrorCode DMuonOptimizerGetParam(DMuonOptimizer opt, int id, void *data, int root);
+
+/* Sets a parameter's state, whole, from root or (DMUON_ALL) from every rank: names and dtypes as in
+ * GetState. "master" also sets the values. Collective over the parameter's mesh; blocks. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetState(DMuonOptimizer opt, int id, const char *name,
+                                                const void *data, int root);
+
 /* Copies a parameter's state, whole, to root (a data rank of its mesh), or to all with DMUON_ALL:
  * "momentum" (Muon), "exp_avg", "exp_avg_sq" (AdamW) in the state dtype, "master" in the master
  * dtype, "step" as one int64_t. Collective over the parameter's mesh; blocks. data: room for the
@@ -148,6 +187,31 @@ DMUON_API DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt);
 
 /* Forgets what was accumulated since the last Step; your arrays are not touched. Local. */
 DMUON_API DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt);
+
+/* Says how the brackets opened from now on are meant, and ends the pass before (as Step does):
+ * groups passed over are caught up with, brackets left open are closed. TRAIN: gradients are reduced
+ * in backward; several TRAIN passes before a Step add up at the owner. ACCUMULATE: gradients are
+ * added up on this rank, and reduced with the next TRAIN pass or by Step; its first call ever
+ * allocates. EVAL: no backward follows. After Step: TRAIN. Collective over the model's mesh. */
+DMUON_API DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind);
+
+/* After an exception inside a bracket: closes all brackets and drops this step's gradients, also
+ * those accumulated. Collective over the model's mesh; blocks. */
+DMUON_API DMuonErrorCode DMuonOptimizerCancelPass(DMuonOptimizer opt);
+
+/* The groups that this rank takes part in, in registered order. Not collective; after SetUp. *group:
+ * the optimizer's, until its Destroy. */
+DMUON_API DMuonErrorCode DMuonOptimizerGetGroupCount(DMuonOptimizer opt, int *count);
+DMUON_API DMuonErrorCode DMuonOptimizerGetGroup(DMuonOptimizer opt, int index, DMuonGroup *group);
+/* By its key ("h.3"). DMUON_ERR_NOT_FOUND. */
+DMUON_API DMuonErrorCode DMuonOptimizerFindGroup(DMuonOptimizer opt, const char *key,
+                                                 DMuonGroup *group);
+
+/* Checks what must hold between steps: every parameter has one owner; its column holds the value,
+ * equal to the owner's rounded master; only the owner has a reduced gradient; replicas are equal.
+ * Collective over the model's mesh; blocks. DMUON_ERR_INTERNAL names the first that fails, on every
+ * rank. Option check_invariants: after every Step and pass. */
+DMUON_API DMuonErrorCode DMuonOptimizerCheckInvariants(DMuonOptimizer opt);
 
 /* Averages the gradients onto their owners, clips, updates, and gives all ranks the new values.
  * Collective over the model's mesh, like MPI_Allreduce: with several optimizers the same order on

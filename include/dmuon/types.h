@@ -42,6 +42,7 @@ typedef struct DMuonMesh_ *DMuonMesh;           /* communicators, device, option
 typedef struct DMuonModel_ *DMuonModel;         /* what the parameters are */
 typedef struct DMuonPartition_ *DMuonPartition; /* who owns which; a default one is made for you */
 typedef struct DMuonOptimizer_ *DMuonOptimizer; /* the runtime and the update */
+typedef struct DMuonGroup_ *DMuonGroup; /* parameters communicated together; the optimizer's */
 typedef struct DMuonNewtonSchulz_ *DMuonNewtonSchulz; /* also usable alone, without MPI_Init */
 
 #define DMUON_DECIDE (-1) /* let the library choose */
@@ -59,8 +60,8 @@ typedef enum {
 typedef enum {
   DMUON_ROUTE_MUON = 0,
   DMUON_ROUTE_ADAMW,
-  DMUON_ROUTE_ADAMW_SHARDED, /* uniformly sharded AdamW: needs the sharded runtime */
-  DMUON_ROUTE_FROZEN         /* broadcast at SetUp, never updated (buffers) */
+  DMUON_ROUTE_ADAMW_SHARDED, /* AdamW on equal flat parts over all ranks; library's memory only */
+  DMUON_ROUTE_FROZEN         /* lent or broadcast at SetUp, never updated (buffers) */
 } DMuonRoute;
 
 typedef enum { DMUON_ROWS = 0, DMUON_COLS } DMuonSide; /* which side of the matrix is the output */
@@ -94,6 +95,20 @@ typedef enum {
   DMUON_SCHEDULE_COSINE,
   DMUON_SCHEDULE_WSD
 } DMuonSchedule;
+
+/* When a group's buffer is given back: Z3 after forward, and fetched again for backward; Z2 kept
+ * until Step (EVAL: until the pass ends). */
+typedef enum { DMUON_Z3 = 0, DMUON_Z2 } DMuonReshard;
+
+/* What the brackets opened from now on are for: gradients reduced at the end | kept as local sums |
+ * no backward follows. */
+typedef enum { DMUON_PASS_TRAIN = 0, DMUON_PASS_ACCUMULATE, DMUON_PASS_EVAL } DMuonPass;
+
+/* Any rank may leave any group out | any order, the same on all ranks. */
+typedef enum { DMUON_ORDER_REGISTERED = 0, DMUON_ORDER_PROGRAM } DMuonOrder;
+
+/* Lent gradients are zeroed and you add to them | undefined, and you write all of them. */
+typedef enum { DMUON_GRAD_ADD = 0, DMUON_GRAD_OVERWRITE } DMuonGradMode;
 
 typedef enum { DMUON_DEVICE_HOST = 0, DMUON_DEVICE_CUDA, DMUON_DEVICE_TRACE } DMuonDevice;
 

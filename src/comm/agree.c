@@ -317,20 +317,31 @@ DMuonErrorCode dmuon_link_agree_error(dmuon_link *link, const char *what, DMuonE
   return report_failure(&mine, link);
 }
 
+/* Without a bootstrap there is one rank: what it says is agreed. */
+static DMuonErrorCode agree_alone(DMuonErrorCode code, DMuonErrorCode local_as) {
+  if (!code || code >= 100 || code == local_as) return code;
+  char text[sizeof((dmuon_link_failure *)0)->text];
+  snprintf(text, sizeof text, "%s", dmuon_error_text());
+  DMUON_FAIL(local_as, "%s", text);
+}
+
 DMuonErrorCode dmuon_agree_reduce(dmuon_bootstrap *bootstrap, const char *what, void *data,
                                   int64_t bytes, dmuon_combine combine, void *context) {
+  if (!bootstrap) return DMUON_SUCCESS;
   return dmuon_link_reduce(&bootstrap->link, what, data, bytes, combine, context);
 }
 
 DMuonErrorCode dmuon_agree_reserve(dmuon_bootstrap *bootstrap, int64_t bytes) {
+  if (!bootstrap) return DMUON_SUCCESS;
   return dmuon_link_reserve(&bootstrap->link, bytes);
 }
 
 DMuonErrorCode dmuon_agree_broadcast(dmuon_bootstrap *bootstrap, const char *what, int root,
                                      void *data, int64_t bytes) {
-  if (root < 0 || root >= bootstrap->link.size)
-    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s: root %d out of range [0,%d)", what, root,
-               bootstrap->link.size);
+  const int size = bootstrap ? bootstrap->link.size : 1;
+  if (root < 0 || root >= size)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s: root %d out of range [0,%d)", what, root, size);
+  if (!bootstrap) return DMUON_SUCCESS;
   session s = {.kind = BROADCAST,
                .link = &bootstrap->link,
                .what = what,
@@ -350,6 +361,7 @@ void dmuon_agree_larger(void *into, const void *from, int64_t bytes, void *conte
 
 DMuonErrorCode dmuon_agree_merge(dmuon_bootstrap *bootstrap, const char *what, void **data,
                                  int64_t *bytes, dmuon_merge merge, void *context) {
+  if (!bootstrap) return DMUON_SUCCESS;
   dmuon_link *link = &bootstrap->link;
   session s = {.kind = MERGE,
                .link = link,
@@ -379,6 +391,7 @@ DMuonErrorCode dmuon_agree_merge(dmuon_bootstrap *bootstrap, const char *what, v
 
 DMuonErrorCode dmuon_agree_error(dmuon_bootstrap *bootstrap, const char *what, DMuonErrorCode code,
                                  DMuonErrorCode local_as) {
+  if (!bootstrap) return agree_alone(code, local_as);
   return dmuon_link_agree_error(&bootstrap->link, what, code, local_as);
 }
 
@@ -397,6 +410,8 @@ static void combine_equality(void *into, const void *from, int64_t bytes, void *
 
 DMuonErrorCode dmuon_agree_equal(dmuon_bootstrap *bootstrap, const char *what, uint64_t value,
                                  int *equal, int *other) {
+  *equal = 1;
+  if (!bootstrap) return DMUON_SUCCESS;
   equality mine = {.value = value, .first = bootstrap->link.rank, .other = -1};
   DMUON_TRY(dmuon_link_reduce(&bootstrap->link, what, &mine, sizeof mine, combine_equality, NULL));
   *equal = mine.other < 0;

@@ -5,7 +5,9 @@
  * All calls are collective over the bootstrap's ranks and block, at most for its timeout: then
  * DMUON_ERR_TIMEOUT names what (a short phrase: "agreement of Step") and the silent rank, and the
  * bootstrap is broken. While they wait they progress the engines. `what` need not be agreed. Data
- * is the caller's again when they return, whatever they return: no message refers to it. */
+ * is the caller's again when they return, whatever they return: no message refers to it.
+ *
+ * A bootstrap of NULL is a mesh of one rank (a plan mesh): what it says is agreed, at once. */
 #ifndef DMUON_COMM_AGREE_H
 #define DMUON_COMM_AGREE_H
 

@@ -67,11 +67,11 @@ void dmuon_bootstrap_destroy(dmuon_bootstrap **pointer) {
 }
 
 int dmuon_bootstrap_rank(const dmuon_bootstrap *bootstrap) {
-  return bootstrap->link.rank;
+  return bootstrap ? bootstrap->link.rank : 0;
 }
 
 int dmuon_bootstrap_size(const dmuon_bootstrap *bootstrap) {
-  return bootstrap->link.size;
+  return bootstrap ? bootstrap->link.size : 1;
 }
 
 void dmuon_bootstrap_set_timeout(dmuon_bootstrap *bootstrap, double seconds) {

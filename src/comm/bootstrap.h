@@ -32,6 +32,7 @@ DMuonErrorCode dmuon_bootstrap_create(dmuon_context *context, MPI_Comm user, dou
  * them. Fine with NULL and after MPI_Finalize. */
 void dmuon_bootstrap_destroy(dmuon_bootstrap **bootstrap);
 
+/* NULL: rank 0 of 1. */
 int dmuon_bootstrap_rank(const dmuon_bootstrap *bootstrap);
 int dmuon_bootstrap_size(const dmuon_bootstrap *bootstrap);
 void dmuon_bootstrap_set_timeout(dmuon_bootstrap *bootstrap, double seconds);

@@ -188,13 +188,13 @@ static void walk_mesh(walk *w, dmuon_list_mesh *mesh) {
 
 static void walk_param(walk *w, dmuon_list_param *entry) {
   dmuon_param *param = &entry->param;
-  int64_t fields[] = {param->dtype,       param->grad_dtype,    param->master_dtype,
-                      param->state_dtype, param->ndim,          param->nbatch,
-                      param->nrow,        param->numel,         param->batch,
-                      param->rows,        param->cols,          param->output,
-                      param->nblocks,     param->repeat,        param->route,
-                      param->mesh,        param->losses,        entry->has_arrays,
-                      entry->ordinal,     entry->other_ordinal, entry->other_rank};
+  int64_t fields[] = {
+      param->dtype,         param->grad_dtype, param->master_dtype, param->state_dtype,
+      param->ndim,          param->nbatch,     param->nrow,         param->numel,
+      param->batch,         param->rows,       param->cols,         param->output,
+      param->nblocks,       param->repeat,     param->route,        param->mesh,
+      param->losses,        param->is_lent,    param->reshard,      entry->ordinal,
+      entry->other_ordinal, entry->other_rank};
   walk_bytes(w, fields, sizeof fields);
   if (!w->is_packing && !w->failed) {
     int k = 0;
@@ -215,7 +215,8 @@ static void walk_param(walk *w, dmuon_list_param *entry) {
     param->route = (DMuonRoute)fields[k++];
     param->mesh = (int)fields[k++];
     param->losses = (int)fields[k++];
-    entry->has_arrays = (int)fields[k++];
+    param->is_lent = (int)fields[k++];
+    param->reshard = (DMuonReshard)fields[k++];
     entry->ordinal = fields[k++];
     entry->other_ordinal = fields[k++];
     entry->other_rank = (int)fields[k++];

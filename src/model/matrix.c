@@ -93,7 +93,8 @@ uint64_t dmuon_param_hash(const dmuon_param *param, int64_t ordinal) {
   const int64_t values[] = {
       ordinal,       param->dtype,  param->grad_dtype, param->master_dtype, param->state_dtype,
       param->ndim,   param->nbatch, param->nrow,       param->output,       param->nblocks,
-      param->repeat, param->route,  param->mesh,       param->losses};
+      param->repeat, param->route,  param->mesh,       param->losses,       param->is_lent,
+      param->reshard};
   uint64_t hash = dmuon_hash_string(DMUON_HASH_SEED, param->name);
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     hash = dmuon_hash_int(hash, values[i]);

@@ -106,9 +106,12 @@ static DMuonErrorCode compare_params(const pair *p) {
     return differ(p, "shape", dmuon_shape_text(text[0], WORDS, a->ndim, a->dims),
                   dmuon_shape_text(text[1], WORDS, b->ndim, b->dims));
   DMUON_TRY(compare_dtype(p, "dtype", a->dtype, b->dtype));
-  if (p->a->has_arrays != p->b->has_arrays)
-    return differ(p, "registered with", p->a->has_arrays ? "arrays" : "no arrays",
-                  p->b->has_arrays ? "arrays" : "no arrays");
+  if (a->is_lent != b->is_lent)
+    return differ(p, "registered with", a->is_lent ? "no arrays" : "arrays",
+                  b->is_lent ? "no arrays" : "arrays");
+  if (a->reshard != b->reshard)
+    return differ(p, "its group is", a->reshard == DMUON_Z2 ? "z2" : "z3",
+                  b->reshard == DMUON_Z2 ? "z2" : "z3");
   if (a->route != b->route) {
     snprintf(text[0], WORDS, "%s (%.180s)", dmuon_route_name(a->route), a->route_reason);
     snprintf(text[1], WORDS, "%s (%.180s)", dmuon_route_name(b->route), b->route_reason);

@@ -252,7 +252,8 @@ static void fill_places(DMuonModel model, int index, int losses, DMuonParamInfo 
   const dmuon_registry_mesh *divisor = &model->registry.meshes[losses];
   info->copies = model->registry.meshes[model->registry.params[index].mesh].size;
   info->divisor_ranks = divisor->replicate * divisor->shard;
-  if (!model->owners) return;
+  /* Flat parts belong to all ranks: no one owner. */
+  if (!model->owners || info->route == DMUON_ROUTE_ADAMW_SHARDED) return;
   info->owner_replicate = model->owners[index][0];
   info->owner_shard = model->owners[index][1];
   info->owner_tp = model->owners[index][2];

@@ -25,13 +25,7 @@ static DMuonErrorCode record(DMuonModel model, const char *pattern, dmuon_rule *
 
 DMuonErrorCode DMuonModelSetRoute(DMuonModel model, const char *pattern, DMuonRoute route) {
   DMUON_TRY(check_rule(model, __func__, pattern));
-  if (route == DMUON_ROUTE_ADAMW_SHARDED)
-    DMUON_FAIL(
-        DMUON_ERR_UNSUPPORTED,
-        "route adamw_sharded (pattern \"%s\") needs the sharded form, which is not built yet; "
-        "DMUON_ROUTE_ADAMW gives each parameter to an owner",
-        pattern);
-  if (route != DMUON_ROUTE_MUON && route != DMUON_ROUTE_ADAMW && route != DMUON_ROUTE_FROZEN)
+  if ((int)route < DMUON_ROUTE_MUON || route > DMUON_ROUTE_FROZEN)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "route %d (pattern \"%s\") is no DMuonRoute", (int)route,
                pattern);
   DMUON_TRY(record(model, pattern, &(dmuon_rule){.kind = DMUON_RULE_ROUTE, .route = route}));
@@ -53,6 +47,17 @@ DMuonErrorCode DMuonModelSetGroup(DMuonModel model, const char *pattern, const c
   dmuon_rule rule = {.kind = DMUON_RULE_GROUP};
   DMUON_TRY(dmuon_memory_strdup(&model->object.context->memory, key, &rule.group));
   DMUON_TRY(record(model, pattern, &rule));
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode DMuonModelSetReshard(DMuonModel model, const char *group_pattern,
+                                    DMuonReshard mode) {
+  DMUON_TRY(check_rule(model, __func__, group_pattern));
+  if (mode != DMUON_Z3 && mode != DMUON_Z2)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "reshard mode %d (groups \"%s\") is no DMuonReshard", (int)mode,
+               group_pattern);
+  DMUON_TRY(
+      record(model, group_pattern, &(dmuon_rule){.kind = DMUON_RULE_RESHARD, .reshard = mode}));
   return DMUON_SUCCESS;
 }
 

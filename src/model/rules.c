@@ -15,7 +15,7 @@ const char *dmuon_rule_kind_name(int kind) {
       [DMUON_RULE_ROUTE] = "SetRoute",   [DMUON_RULE_GROUP] = "SetGroup",
       [DMUON_RULE_MESH] = "SetMesh",     [DMUON_RULE_MATRIX] = "SetMatrix",
       [DMUON_RULE_OUTPUT] = "SetOutput", [DMUON_RULE_BLOCKS] = "SetBlocks",
-      [DMUON_RULE_DTYPES] = "SetDTypes"};
+      [DMUON_RULE_DTYPES] = "SetDTypes", [DMUON_RULE_RESHARD] = "SetReshard"};
   return kind >= 0 && kind < DMUON_RULE_KINDS ? names[kind] : "unknown";
 }
 
@@ -153,13 +153,9 @@ static DMuonErrorCode resolve_route(const dmuon_model_rules *rules, const dmuon_
       }
       break;
     case DMUON_ROUTE_ADAMW:
+    case DMUON_ROUTE_ADAMW_SHARDED:
     case DMUON_ROUTE_FROZEN:
       break;
-    case DMUON_ROUTE_ADAMW_SHARDED:
-      DMUON_FAIL(
-          DMUON_ERR_SETUP,
-          "%s: the %s routes it to adamw_sharded, which is not built yet; adamw would be right",
-          param->name, by);
     default:
       DMUON_FAIL(DMUON_ERR_SETUP, "%s: the %s gave route %d", param->name, by, (int)said);
   }
@@ -180,6 +176,19 @@ static DMuonErrorCode resolve_group(const dmuon_model_rules *rules, const dmuon_
   return replace_string(rules->memory, &param->group, key);
 }
 
+/* By group: when its buffer is given back. */
+static void resolve_reshard(const dmuon_model_rules *rules, dmuon_param *param,
+                            unsigned char *matched) {
+  param->reshard = DMUON_Z3;
+  for (int k = 0; k < rules->count; k++) {
+    const dmuon_rule *rule = &rules->rules[k];
+    if (rule->kind != DMUON_RULE_RESHARD || !dmuon_glob_match(rule->pattern, param->group))
+      continue;
+    matched[k] = 1;
+    param->reshard = rule->reshard;
+  }
+}
+
 DMuonErrorCode dmuon_rules_resolve(const dmuon_model_rules *rules, int count, dmuon_param *params,
                                    int *mesh_rule, unsigned char *matched) {
   for (int k = 0; k < rules->count; k++) matched[k] = 0;
@@ -187,7 +196,9 @@ DMuonErrorCode dmuon_rules_resolve(const dmuon_model_rules *rules, int count, dm
     dmuon_param *param = &params[i];
     const dmuon_rule *last[DMUON_RULE_KINDS] = {0};
     for (int k = 0; k < rules->count; k++) {
-      if (!dmuon_glob_match(rules->rules[k].pattern, param->name)) continue;
+      if (rules->rules[k].kind == DMUON_RULE_RESHARD ||
+          !dmuon_glob_match(rules->rules[k].pattern, param->name))
+        continue;
       matched[k] = 1;
       last[rules->rules[k].kind] = &rules->rules[k];
     }
@@ -198,6 +209,7 @@ DMuonErrorCode dmuon_rules_resolve(const dmuon_model_rules *rules, int count, dm
                              last[DMUON_RULE_BLOCKS], param));
     DMUON_TRY(resolve_route(rules, last[DMUON_RULE_ROUTE], param));
     DMUON_TRY(resolve_group(rules, last[DMUON_RULE_GROUP], param));
+    resolve_reshard(rules, param, matched);
   }
   return DMUON_SUCCESS;
 }

@@ -15,6 +15,7 @@ typedef enum {
   DMUON_RULE_OUTPUT,
   DMUON_RULE_BLOCKS,
   DMUON_RULE_DTYPES,
+  DMUON_RULE_RESHARD, /* its pattern is of group keys, not names */
   DMUON_RULE_KINDS
 } dmuon_rule_kind;
 const char *dmuon_rule_kind_name(int kind); /* "SetRoute" */
@@ -27,6 +28,7 @@ typedef struct {
   DMuonMesh copies, losses; /* losses never NULL */
   int nbatch, nrow;
   DMuonSide output;
+  DMuonReshard reshard;
   int nblocks, repeat;
   int64_t *blocks;
   int grad, master, state; /* DMuonDType, or DMUON_DECIDE */

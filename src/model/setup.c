@@ -92,6 +92,7 @@ static DMuonErrorCode prepare(work *w) {
   DMUON_TRY(
       dmuon_memory_alloc(w->memory, 2 * (int64_t)rules->count, sizeof *w->handles, &w->handles));
   DMUON_TRY(check_duplicates(w));
+  for (int i = 0; i < count; i++) w->params[i].is_lent = !w->model->arrays[i].has_arrays;
   DMUON_TRY(dmuon_rules_resolve(rules, count, w->params, w->mesh_rule, w->matched));
   DMUON_TRY(dmuon_arrays_check(w->memory, count, w->params, w->model->arrays));
   for (int k = 0; k < rules->count; k++) {
@@ -109,7 +110,6 @@ static uint64_t own_hash(const work *w) {
   hash = dmuon_hash_int(hash, w->count);
   for (int i = 0; i < w->count; i++) {
     hash = dmuon_hash_int(hash, (int64_t)dmuon_param_hash(&w->params[i], i));
-    hash = dmuon_hash_int(hash, w->model->arrays[i].has_arrays);
   }
   for (int k = 0; k < rules->count; k++) {
     hash = dmuon_hash_int(hash, rules->rules[k].kind);
@@ -185,10 +185,7 @@ static DMuonErrorCode make_list(work *w, dmuon_rank_range holder) {
   DMUON_TRY(dmuon_memory_alloc(w->memory, w->handle_count + 1, sizeof *ordinals, &ordinals));
   DMuonErrorCode code = DMUON_SUCCESS;
   for (int i = 0; i < w->count && !code; i++) {
-    dmuon_list_param entry = {.param = w->params[i],
-                              .has_arrays = w->model->arrays[i].has_arrays,
-                              .other_rank = -1,
-                              .holders = holders};
+    dmuon_list_param entry = {.param = w->params[i], .other_rank = -1, .holders = holders};
     DMuonMesh copies = w->model->mesh, losses = w->model->mesh;
     if (w->mesh_rule[i] >= 0) {
       copies = rules->rules[w->mesh_rule[i]].copies;

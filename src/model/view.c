@@ -43,6 +43,11 @@ static void write_head(const dmuon_registry *registry, dmuon_text *text) {
   }
 }
 
+/* Flat parts belong to all ranks. */
+static int has_owner(DMuonModel model, const dmuon_param *param) {
+  return model->owners && param->route != DMUON_ROUTE_ADAMW_SHARDED;
+}
+
 static void write_param(DMuonModel model, int index, int width, dmuon_text *text) {
   const dmuon_registry *registry = &model->registry;
   const dmuon_param *param = &registry->params[index];
@@ -52,7 +57,8 @@ static void write_param(DMuonModel model, int index, int width, dmuon_text *text
                  dmuon_view_text(view, sizeof view, param), dmuon_route_name(param->route),
                  param->route_reason, param->group, dmuon_side_name(param->output), param->mesh,
                  divisor_of(registry, param));
-  if (model->owners)
+  if (param->is_lent) dmuon_text_add(text, ", lent, %s", param->reshard == DMUON_Z2 ? "z2" : "z3");
+  if (has_owner(model, param))
     dmuon_text_add(text, ", owner (%d,%d,%d)", model->owners[index][0], model->owners[index][1],
                    model->owners[index][2]);
   dmuon_text_add(text, "\n");
@@ -108,7 +114,7 @@ static json_t *param_json(DMuonModel model, int index) {
       "output", dmuon_side_name(param->output), "blocks", ints(param->nblocks, param->blocks),
       "repeat", param->repeat, "mesh", param->mesh, "divisor", divisor_of(registry, param), "held",
       registry->global_to_local[index] >= 0);
-  if (json && model->owners) {
+  if (json && has_owner(model, param)) {
     const int *owner = model->owners[index];
     if (json_object_set_new(json, "owner",
                             ints(3, (const int64_t[]){owner[0], owner[1], owner[2]}))) {

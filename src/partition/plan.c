@@ -40,7 +40,7 @@ static double cost_of_matrices(const dmuon_param *param) {
 
 static double cost_of(DMuonPartition part, int index) {
   const dmuon_param *param = &part->model->registry.params[index];
-  if (param->route == DMUON_ROUTE_FROZEN) return 0;
+  if (param->route == DMUON_ROUTE_FROZEN || param->route == DMUON_ROUTE_ADAMW_SHARDED) return 0;
   if (part->cost_function) {
     DMuonParamInfo info = {.struct_size = sizeof info};
     dmuon_model_info(part->model, index, &info);
@@ -57,6 +57,8 @@ int64_t dmuon_partition_bytes(const dmuon_param *param) {
       return param->numel * (int64_t)(dmuon_dtype_bytes(param->master_dtype) + state);
     case DMUON_ROUTE_FROZEN:
       return param->numel * (int64_t)dmuon_dtype_bytes(param->dtype);
+    case DMUON_ROUTE_ADAMW_SHARDED: /* spread over all ranks: no load on an owner */
+      return 0;
     default:
       return param->numel * (int64_t)(dmuon_dtype_bytes(param->master_dtype) + 2 * state);
   }

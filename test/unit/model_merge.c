@@ -126,7 +126,8 @@ static void values(void) {
   DIFFERS(param.blocks[1], 3, "matrix view 8x6, blocks 1x(4,4) on rank 0, 8x6, blocks 1x(4,3)");
   DIFFERS(param.nblocks, 0, "matrix view 8x6, blocks 1x(4,4) on rank 0, 8x6");
   DIFFERS(param.nrow, 2, "matrix view 0 batch, 1 row dims on rank 0, 0 batch, 2 row dims");
-  DIFFERS(has_arrays, 1, "registered with no arrays on rank 0, arrays");
+  DIFFERS(param.is_lent, 1, "registered with arrays on rank 0, no arrays");
+  DIFFERS(param.reshard, DMUON_Z2, "its group is z3 on rank 0, z2");
 }
 
 /* Two stages of two ranks; "a" on all, its losses on the stage; "s", "t" on one stage each. */

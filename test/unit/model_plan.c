@@ -157,8 +157,8 @@ static void setup_mistakes(void) {
   tap_is_int(DMuonModelSetRoute(model, "", DMUON_ROUTE_MUON), DMUON_ERR_ARGUMENT,
              "an empty pattern");
   tap_is_int(DMuonModelSetRoute(model, "*", (DMuonRoute)9), DMUON_ERR_ARGUMENT, "no route");
-  tap_is_int(DMuonModelSetRoute(model, "*", DMUON_ROUTE_ADAMW_SHARDED), DMUON_ERR_UNSUPPORTED,
-             "adamw_sharded is not built");
+  tap_is_int(DMuonModelSetReshard(model, "*", (DMuonReshard)2), DMUON_ERR_ARGUMENT,
+             "no way to reshard");
   tap_is_int(DMuonModelSetGroup(model, "*", ""), DMUON_ERR_ARGUMENT, "an empty key");
   tap_is_int(DMuonModelSetMesh(model, "*", NULL, NULL), DMUON_ERR_ARGUMENT, "no mesh");
   tap_is_int(DMuonModelSetMesh(model, "*", mesh, mesh), DMUON_SUCCESS, "the model's own mesh");
