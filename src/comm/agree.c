@@ -338,10 +338,10 @@ DMuonErrorCode dmuon_agree_reserve(dmuon_bootstrap *bootstrap, int64_t bytes) {
 
 DMuonErrorCode dmuon_agree_broadcast(dmuon_bootstrap *bootstrap, const char *what, int root,
                                      void *data, int64_t bytes) {
-  const int size = bootstrap ? bootstrap->link.size : 1;
-  if (root < 0 || root >= size)
-    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s: root %d out of range [0,%d)", what, root, size);
-  if (!bootstrap) return DMUON_SUCCESS;
+  if (!bootstrap) return DMUON_SUCCESS; /* whichever rank it plays */
+  if (root < 0 || root >= bootstrap->link.size)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s: root %d out of range [0,%d)", what, root,
+               bootstrap->link.size);
   session s = {.kind = BROADCAST,
                .link = &bootstrap->link,
                .what = what,
@@ -410,8 +410,10 @@ static void combine_equality(void *into, const void *from, int64_t bytes, void *
 
 DMuonErrorCode dmuon_agree_equal(dmuon_bootstrap *bootstrap, const char *what, uint64_t value,
                                  int *equal, int *other) {
-  *equal = 1;
-  if (!bootstrap) return DMUON_SUCCESS;
+  if (!bootstrap) {
+    *equal = 1;
+    return DMUON_SUCCESS;
+  }
   equality mine = {.value = value, .first = bootstrap->link.rank, .other = -1};
   DMUON_TRY(dmuon_link_reduce(&bootstrap->link, what, &mine, sizeof mine, combine_equality, NULL));
   *equal = mine.other < 0;

@@ -45,7 +45,7 @@ static int64_t value_bytes(const dmuon_runtime *runtime) {
   for (int i = 0; i < registry->param_count; i++) {
     const dmuon_param *param = &registry->params[i];
     const int64_t bytes = param->numel * (int64_t)dmuon_dtype_bytes(param->dtype);
-    if (registry->global_to_local[i] >= 0 && bytes > largest) largest = bytes;
+    if (registry->global_to_local[i] >= 0 && !param->is_lent && bytes > largest) largest = bytes;
   }
   if (largest > STAGE_BYTES) largest = STAGE_BYTES;
   return largest > runtime->packing.largest_packed_value_bytes
@@ -96,10 +96,11 @@ static DMuonErrorCode reserve_communicators(dmuon_runtime *runtime) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode create_all(dmuon_runtime *runtime, int (*owners)[3]) {
+static DMuonErrorCode create_all(dmuon_runtime *runtime, int (*owners)[3],
+                                 const dmuon_packing_options *options) {
   dmuon_device *device = runtime->device;
   dmuon_memory *memory = &device->context->memory;
-  DMUON_TRY(dmuon_packing_make(memory, runtime->registry, owners, &runtime->packing));
+  DMUON_TRY(dmuon_packing_make(memory, runtime->registry, owners, options, &runtime->packing));
   DMUON_TRY(create_queues(runtime, memory));
   for (int i = 0; i < DMUON_SLOTS; i++) DMUON_TRY(create_slot(runtime, &runtime->slots[i]));
   DMUON_TRY(dmuon_memory_alloc(memory, runtime->packing.bundle_count, sizeof *runtime->means,
@@ -117,9 +118,10 @@ static DMuonErrorCode create_all(dmuon_runtime *runtime, int (*owners)[3]) {
 }
 
 DMuonErrorCode dmuon_runtime_create(const dmuon_registry *registry, dmuon_device *device,
-                                    int (*owners)[3], dmuon_runtime *runtime) {
+                                    int (*owners)[3], const dmuon_packing_options *options,
+                                    dmuon_runtime *runtime) {
   dmuon_runtime made = {.device = device, .registry = registry};
-  DMuonErrorCode code = create_all(&made, owners);
+  DMuonErrorCode code = create_all(&made, owners, options);
   if (code)
     dmuon_runtime_destroy(&made);
   else
@@ -161,6 +163,13 @@ void dmuon_runtime_destroy(dmuon_runtime *runtime) {
   memset(runtime, 0, sizeof *runtime);
 }
 
+int dmuon_runtime_halvings(DMuonMesh mesh) {
+  int halvings;
+  frexp((double)(mesh->sizes[DMUON_AXIS_SHARD] * (int64_t)mesh->sizes[DMUON_AXIS_REPLICATE]) - 0.5,
+        &halvings);
+  return halvings;
+}
+
 /* ---- gradients to their owners ------------------------------------------------------------ */
 
 static DMuonErrorCode pack(dmuon_runtime *runtime, const dmuon_bundle *bundle, dmuon_slot *slot,
@@ -193,8 +202,7 @@ DMuonErrorCode dmuon_runtime_reduce(dmuon_runtime *runtime, int index, int slot_
   dmuon_bundle_stamps *stamps = &runtime->stamps[index];
   dmuon_comm *shard = dmuon_mesh_comm(mesh, DMUON_AXIS_SHARD, DMUON_ROLE_REDUCE);
   dmuon_comm *replicate = dmuon_mesh_comm(mesh, DMUON_AXIS_REPLICATE, DMUON_ROLE_REDUCE);
-  int halvings; /* contributions are scaled down so far that no sum of them can overflow */
-  frexp((double)(shard->size * (int64_t)replicate->size) - 0.5, &halvings);
+  const int halvings = dmuon_runtime_halvings(mesh);
 
   /* The slot's last contribution has left it, and its last column was taken. */
   DMUON_TRY(ops->event_wait(runtime->compute, slot->column_done));

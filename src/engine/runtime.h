@@ -40,8 +40,11 @@ typedef struct {
 } dmuon_runtime;
 
 DMuonErrorCode dmuon_runtime_create(const dmuon_registry *registry, dmuon_device *device,
-                                    int (*owners)[3], dmuon_runtime *runtime);
+                                    int (*owners)[3], const dmuon_packing_options *options,
+                                    dmuon_runtime *runtime);
 void dmuon_runtime_destroy(dmuon_runtime *runtime);
+/* Contributions are scaled by 2^-halvings, so that no sum over the mesh's ranks can overflow. */
+int dmuon_runtime_halvings(DMuonMesh mesh);
 /* Of the slots together. */
 int64_t dmuon_runtime_buffer_bytes(const dmuon_runtime *runtime);
 

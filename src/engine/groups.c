@@ -1,0 +1,123 @@
+/* Puts bundles and parameters together by group key. Parameters are gone through in registered
+ * order, so groups come in the order of their first ones. */
+#include "engine/groups.h"
+
+#include <string.h>
+
+#include "base/dtype.h"
+
+enum { ALIGN_BYTES = 256 };
+
+static int64_t rounded_up(int64_t bytes) {
+  return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static int find(const dmuon_groups *groups, const char *key) {
+  for (int g = 0; g < groups->count; g++)
+    if (strcmp(groups->groups[g].key, key) == 0) return g;
+  return -1;
+}
+
+/* Counts what each group has, so that its tables can be made. */
+static void count_parts(const dmuon_registry *registry, const dmuon_packing *packing, int all_z2,
+                        dmuon_groups *groups) {
+  for (int i = 0; i < registry->param_count; i++) {
+    const dmuon_param *param = &registry->params[i];
+    if (registry->global_to_local[i] < 0) continue;
+    int g = find(groups, param->group);
+    if (g < 0) {
+      g = groups->count++;
+      groups->groups[g] = (dmuon_group_plan){.key = param->group, .first = i};
+    }
+    groups->groups[g].param_count++;
+    groups->groups[g].is_lent |= param->is_lent;
+    groups->groups[g].is_z2 |= all_z2 || param->reshard == DMUON_Z2;
+  }
+  for (int b = 0; b < packing->bundle_count; b++)
+    if (packing->bundles[b].residency != DMUON_RESIDENCY_REPLICATED)
+      groups->groups[find(groups, packing->bundles[b].group)].part_count++;
+}
+
+static void place_parts(const dmuon_packing *packing, dmuon_group_plan *group) {
+  int count = 0;
+  for (int b = 0; b < packing->bundle_count; b++) {
+    const dmuon_bundle *bundle = &packing->bundles[b];
+    if (bundle->residency == DMUON_RESIDENCY_REPLICATED || strcmp(bundle->group, group->key) != 0)
+      continue;
+    dmuon_group_bundle *part = &group->parts[count++];
+    *part = (dmuon_group_bundle){
+        .bundle = b,
+        .value_offset = group->value_bytes,
+        .grad_offset = group->grad_bytes,
+        .value_bytes = bundle->packed_count * (int64_t)dmuon_dtype_bytes(bundle->dtype)};
+    if (bundle->residency != DMUON_RESIDENCY_FROZEN)
+      part->grad_bytes = bundle->packed_count * (int64_t)dmuon_dtype_bytes(bundle->grad_dtype);
+    group->value_bytes += rounded_up(part->value_bytes);
+    group->grad_bytes += rounded_up(part->grad_bytes);
+  }
+}
+
+static dmuon_group_param locate(const dmuon_packing *packing, const dmuon_group_plan *group,
+                                int id) {
+  for (int k = 0; k < group->part_count; k++) {
+    const dmuon_bundle *bundle = &packing->bundles[group->parts[k].bundle];
+    for (int i = 0; i < bundle->count; i++)
+      if (bundle->params[i].id == id) return (dmuon_group_param){id, k, i};
+  }
+  return (dmuon_group_param){id, -1, -1};
+}
+
+static void enlarge(int64_t *largest, int64_t value) {
+  if (value > *largest) *largest = value;
+}
+
+static DMuonErrorCode make(dmuon_memory *memory, const dmuon_registry *registry,
+                           const dmuon_packing *packing, int all_z2, dmuon_groups *groups) {
+  DMUON_TRY(
+      dmuon_memory_alloc(memory, registry->local_count, sizeof *groups->groups, &groups->groups));
+  count_parts(registry, packing, all_z2, groups);
+  for (int g = 0; g < groups->count; g++) {
+    dmuon_group_plan *group = &groups->groups[g];
+    DMUON_TRY(dmuon_memory_alloc(memory, group->part_count, sizeof *group->parts, &group->parts));
+    DMUON_TRY(
+        dmuon_memory_alloc(memory, group->param_count, sizeof *group->params, &group->params));
+    DMUON_TRY(dmuon_memory_alloc(memory, group->param_count, sizeof *group->ids, &group->ids));
+    place_parts(packing, group);
+    group->param_count = 0; /* counts up again as they are entered */
+    groups->lent_count += group->is_lent;
+    if (group->is_z2)
+      groups->z2_value_bytes += group->value_bytes;
+    else
+      enlarge(&groups->largest_value_bytes, group->value_bytes);
+    enlarge(&groups->largest_grad_bytes, group->grad_bytes);
+  }
+  for (int i = 0; i < registry->param_count; i++) {
+    const int id = registry->global_to_local[i];
+    if (id < 0) continue;
+    dmuon_group_plan *group = &groups->groups[find(groups, registry->params[i].group)];
+    group->ids[group->param_count] = id;
+    group->params[group->param_count++] = locate(packing, group, id);
+  }
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_groups_make(dmuon_memory *memory, const dmuon_registry *registry,
+                                 const dmuon_packing *packing, int all_z2, dmuon_groups *groups) {
+  dmuon_groups made = {0};
+  DMuonErrorCode code = make(memory, registry, packing, all_z2, &made);
+  if (code)
+    dmuon_groups_free(&made);
+  else
+    *groups = made;
+  return code;
+}
+
+void dmuon_groups_free(dmuon_groups *groups) {
+  for (int g = 0; g < groups->count; g++) {
+    dmuon_memory_free(groups->groups[g].parts);
+    dmuon_memory_free(groups->groups[g].params);
+    dmuon_memory_free(groups->groups[g].ids);
+  }
+  dmuon_memory_free(groups->groups);
+  memset(groups, 0, sizeof *groups);
+}

@@ -1,0 +1,39 @@
+/* The order of one pass: in which sequence groups are fetched and their gradients reduced, so that
+ * every rank does it in the same one whatever its program runs. Pure.
+ *
+ * Registered order: forward fetches of all groups 0 .. n-1, then backward fetches n-1 .. 0, and
+ * reductions n-1 .. 0. A bracket asks for its group; what comes before it in the sequence comes
+ * first. Program order: each asks for itself only. */
+#ifndef DMUON_ENGINE_ORDER_H
+#define DMUON_ENGINE_ORDER_H
+
+#include <dmuon/types.h>
+
+typedef struct {
+  DMuonOrder order;
+  int group_count;
+  int forward_next;  /* groups below it have had their forward fetch */
+  int backward_next; /* groups above it have had their backward fetch */
+  int reduce_next;   /* groups above it have been reduced */
+  int backward_has_begun;
+} dmuon_order;
+
+typedef struct {
+  int group;       /* -1: nothing is left to do before what was asked for */
+  int is_backward; /* the fetch belongs to the backward phase */
+} dmuon_order_item;
+
+dmuon_order dmuon_order_begin(DMuonOrder order, int group_count);
+/* The next fetch on the way to that of `group` in the phase the pass is in, that one included. In
+ * program order nothing: whether a group is fetched depends on where its values are. */
+dmuon_order_item dmuon_order_fetch(dmuon_order *order, int group);
+/* The next fetch of the phase, if it is at most `depth` ahead of group. */
+dmuon_order_item dmuon_order_ahead(dmuon_order *order, int group, int depth);
+/* From now on fetches are backward ones; first the forward sequence must be complete: asked for
+ * with dmuon_order_fetch(group_count - 1). */
+void dmuon_order_turn(dmuon_order *order);
+/* The next reduction on the way to that of `group`, that one included; -1: none is left. */
+int dmuon_order_reduce(dmuon_order *order, int group);
+int dmuon_order_is_reduced(const dmuon_order *order, int group);
+
+#endif
