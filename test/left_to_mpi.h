@@ -6,7 +6,7 @@
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
   return "leak:dmuon_host_buffer_alloc\nleak:ensure_buffers\nleak:dmuon_link_open\n"
-         "leak:have_piece\n";
+         "leak:have_piece\nleak:dmuon_bell_open\n";
 }
 
 #endif

@@ -7,9 +7,9 @@
  * is asked with DMuonMeshGetDataRank. Every live mesh has communicators of its own.
  *
  * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
- * in order), timeout (300), device (host, host:deferred,seed=N), reduce_fanin (32), chunk_bytes
- * (4194304), message_delay (0; seconds, for tests of overlap), fail_allocation (0; N: the N-th
- * allocation from SetUp on fails, for tests). */
+ * in order), timeout (300), device (host, host:deferred,seed=N, host:trace, trace), reduce_fanin
+ * (32), chunk_bytes (4194304), message_delay (0; seconds, for tests of overlap), fail_allocation (0;
+ * N: the N-th allocation from SetUp on fails, for tests). */
 #ifndef DMUON_MESH_H
 #define DMUON_MESH_H
 
@@ -59,12 +59,14 @@ DMUON_API DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int sh
 
 /* This rank's place, for programs with axes of their own: then every rank must give one, and
  * together they must form a full grid (else DMUON_ERR_SETUP at SetUp, naming ranks). Sizes left to
- * be decided follow from them.
+ * be decided follow from them. On a plan mesh: which of its ranks this process plays, where the device
+ * is trace (default: the first).
  * Local, own values; before SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int shard, int tp);
 
 /* Which device does the arithmetic; ordinal: which one of several, DMUON_DECIDE: the current one
- * (of no meaning for the host).
+ * (of no meaning for the host). DMUON_DEVICE_TRACE: nothing is carried out, operations are only
+ * recorded; for plan meshes (DMUON_ERR_SETUP at SetUp of another).
  * Local, own ordinal; before SetUp. Option device. DMUON_ERR_UNSUPPORTED for a backend that is not
  * compiled in; DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
@@ -74,7 +76,8 @@ DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, 
 DMUON_API DMuonErrorCode DMuonMeshSetLogger(DMuonMesh mesh, DMuonLogFunction log, void *ctx);
 
 /* The longest wait for another rank in seconds; 0: for ever; default 300. A longer one ends with
- * DMUON_ERR_TIMEOUT, naming the silent ranks, and the mesh is broken.
+ * DMUON_ERR_TIMEOUT, naming the silent ranks, and the mesh is broken: on the other ranks with
+ * DMUON_ERR_REVOKED, naming the rank that gave up and its reason (see DMuonMeshRevoke).
  * Local; live. Option timeout. DMUON_ERR_ARGUMENT. */
 DMUON_API DMuonErrorCode DMuonMeshSetTimeout(DMuonMesh mesh, double seconds);
 
@@ -108,7 +111,7 @@ DMUON_API DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh);
 /* The sizes of the axes. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetSizes(DMuonMesh mesh, int *replicate, int *shard, int *tp);
 
-/* This rank's coordinates; zeros on a plan mesh. Outputs may be NULL. Not collective; after SetUp.
+/* This rank's coordinates; on a plan mesh those of SetCoords, else zeros. Outputs may be NULL. Not collective; after SetUp.
  * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetCoords(DMuonMesh mesh, int *replicate, int *shard, int *tp);
 
@@ -120,6 +123,19 @@ DMUON_API DMuonErrorCode DMuonMeshGetDataRank(DMuonMesh mesh, int *rank, int *si
 /* What this rank communicated along axis (DMUON_AXIS_ALL: all of them together). Not collective;
  * after SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetCommInfo(DMuonMesh mesh, DMuonAxis axis, DMuonCommInfo *info);
+
+/* This rank gives up, for a reason (copied; about 150 bytes of it reach the others; NULL: none).
+ * The mesh is broken on all its ranks: pending and later calls return DMUON_ERR_REVOKED with the
+ * rank and the reason, at once where a rank waits inside the library, else at its next call (a
+ * rank that waits in communication of its own learns of it then, not before). What is under way is
+ * dropped: arrays that a Step was writing hold old or new values. This call returns
+ * DMUON_ERR_REVOKED too, so `return DMuonMeshRevoke(...)` is the way out; on a mesh that was broken
+ * before, the code of that. Meshes that a model uses together (DMuonModelSetMesh) break together;
+ * no other mesh does. Afterwards View, Get..., Destroy still work, and a new mesh can be created
+ * over the same communicator.
+ * Not collective; never waits. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE (a plan mesh, no MPI),
+ * DMUON_ERR_THREAD: nothing happened. */
+DMUON_API DMuonErrorCode DMuonMeshRevoke(DMuonMesh mesh, const char *reason);
 
 /* Lets communication under way advance, of all meshes of the process; a few microseconds. To be
  * called now and then in long computations. Not collective; does not block. An error from 200 when

@@ -159,7 +159,7 @@ DMUON_API DMuonErrorCode DMuonOptimizerSyncArrays(DMuonOptimizer opt, int root);
 /* Sets a parameter that lives in the library's memory, whole: data in its dtype from data rank root
  * of its mesh (ignored elsewhere), or with DMUON_ALL the same data on every rank, and nothing is
  * sent but to be compared. The owner's master follows; its state stays. Collective over the
- * parameter's mesh; blocks. Between passes: closes the one before, as BeginPass does.
+ * parameter's mesh; blocks. Before the first bracket of a pass (DMUON_ERR_STATE).
  * DMUON_ERR_UNSUPPORTED for your own arrays (SyncArrays). */
 DMUON_API DMuonErrorCode DMuonOptimizerSetParam(DMuonOptimizer opt, int id, const void *data,
                                                 int root);
@@ -220,6 +220,14 @@ DMUON_API DMuonErrorCode DMuonOptimizerCheckInvariants(DMuonOptimizer opt);
  * it is still DMUON_SUCCESS (see GetStepInfo). DISAGREE: live values differ, named; nothing
  * changed. */
 DMUON_API DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt);
+
+/* Step of n optimizers with names that differ (SetName), which must be those of all ranks that share
+ * them, given in any order: they step one after the other in order of name (strcmp), so that ranks
+ * that hold different ones never wait for each other in a circle. Each clips and skips alone. The
+ * first error stops; the message says which optimizer it was, and those before it have stepped.
+ * Collective over the mesh of each; blocks. n 0 is fine. opts: not kept. DMUON_ERR_ARGUMENT (equal
+ * names, the same handle twice), DMUON_ERR_STATE: nothing has stepped. Else as Step. */
+DMUON_API DMuonErrorCode DMuonOptimizerStepMany(int n, const DMuonOptimizer *opts);
 
 /* Returns when all that was issued is done: your weights are current. Collective over the model's
  * mesh; blocks. */

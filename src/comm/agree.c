@@ -30,6 +30,7 @@ typedef struct {
   dmuon_link_failure failure;
   int silent_count;
   int32_t silent[DMUON_LINK_SILENT];
+  int32_t silent_by; /* who waited for them: this rank, or one that told us */
 } session;
 
 static void note_failure(session *s, DMuonErrorCode code) {
@@ -40,14 +41,31 @@ static void note_failure(session *s, DMuonErrorCode code) {
   snprintf(s->failure.text, sizeof s->failure.text, "%s", dmuon_error_text());
 }
 
+/* This rank waited too long for rank. */
 static void note_silent(session *s, int rank) {
+  if (!s->silent_count) s->silent_by = s->link->rank;
   if (s->silent_count < DMUON_LINK_SILENT) s->silent[s->silent_count++] = rank;
 }
 
 static void take_silent(session *s, const dmuon_link_note *note) {
+  const int is_first = !s->silent_count;
   for (int i = 0; i < note->silent_count && i < DMUON_LINK_SILENT; i++)
     note_silent(s, note->silent[i]);
   if (!note->silent_count) note_silent(s, -1);
+  if (is_first) s->silent_by = note->silent_by;
+}
+
+/* Ranks that are in different calls must not take each other's data: nonzero, and the session has
+ * failed. */
+static int is_other_call(session *s, int child, const dmuon_link_note *note) {
+  char mine[DMUON_LINK_CALL];
+  snprintf(mine, sizeof mine, "%s", s->what);
+  if (note->kind != DMUON_NOTE_DATA || memcmp(mine, note->call, strlen(mine) + 1) == 0) return 0;
+  note_failure(s, DMUON_ERROR(DMUON_ERR_DISAGREE,
+                              "ranks make different calls: rank %d is at \"%s\", rank %d at "
+                              "\"%.*s\"",
+                              s->link->rank, s->what, child, DMUON_LINK_CALL - 1, note->call));
+  return 1;
 }
 
 static void take_failure(session *s, const dmuon_link_note *note) {
@@ -102,6 +120,8 @@ static void absorb(session *s, int child, const void *from, int64_t bytes) {
 
 static void fill_note(const session *s, dmuon_link_note *note, int64_t bytes) {
   note->silent_count = s->silent_count;
+  note->silent_by = s->silent_by;
+  snprintf(note->call, sizeof note->call, "%s", s->what);
   memcpy(note->silent, s->silent, sizeof note->silent);
   if (s->silent_count) {
     note->kind = DMUON_NOTE_SILENT;
@@ -145,9 +165,9 @@ static DMuonErrorCode collect(session *s, double deadline) {
     } else if (note->kind == DMUON_NOTE_FAILED) {
       take_failure(s, note);
     } else if (!has_body(note)) {
-      absorb(s, child, note->payload, note->bytes);
+      if (!is_other_call(s, child, note)) absorb(s, child, note->payload, note->bytes);
     } else if (!s->silent_count) { /* else the child's send is stopped by our note */
-      void *into = room_up(s, note->bytes);
+      void *into = is_other_call(s, child, note) ? NULL : room_up(s, note->bytes);
       DMUON_TRY(dmuon_link_receive_body(link, child, into, note->bytes, &done));
       if (!done) {
         note_silent(s, child);
@@ -257,6 +277,7 @@ static DMuonErrorCode report_failure(const dmuon_link_failure *failure, const dm
  * is as good as before; a lost rank breaks it. */
 static DMuonErrorCode conclude(session *s) {
   dmuon_link *link = s->link;
+  dmuon_link_listen(link);
   DMUON_TRY(dmuon_link_check(link));
   if (link->size == 1) return DMUON_SUCCESS;
   DMuonErrorCode code = run(s);
@@ -270,10 +291,15 @@ static DMuonErrorCode conclude(session *s) {
       length += snprintf(names + length, sizeof names - (size_t)length, "%s%d", length ? ", " : "",
                          (int)s->silent[i]);
     }
-    code = DMUON_ERROR(DMUON_ERR_TIMEOUT,
-                       "%s: no answer from rank %s of %d within the timeout of %g s%s", s->what,
-                       length ? names : "(unknown)", link->size, link->timeout,
-                       self ? " (this rank came too late)" : "");
+    /* Without a bell there is only this way to hear of it: then it is everybody's own. */
+    const int heard = link->bell && s->silent_by != link->rank;
+    char by[40] = "";
+    if (heard) snprintf(by, sizeof by, "rank %d of %d gave up: ", (int)s->silent_by, link->size);
+    code = DMUON_ERROR(heard ? DMUON_ERR_REVOKED : DMUON_ERR_TIMEOUT,
+                       "%s%s%s%s%s: no answer from rank %s of %d within the timeout of %g s%s",
+                       link->name ? "mesh \"" : "", link->name ? link->name : "",
+                       link->name ? "\": " : "", by, s->what, length ? names : "(unknown)",
+                       link->size, link->timeout, self ? " (this rank came too late)" : "");
   }
   if (code) {
     dmuon_link_break(link, code);

@@ -4,8 +4,11 @@
  *
  * All calls are collective over the bootstrap's ranks and block, at most for its timeout: then
  * DMUON_ERR_TIMEOUT names what (a short phrase: "agreement of Step") and the silent rank, and the
- * bootstrap is broken. While they wait they progress the engines. `what` need not be agreed. Data
- * is the caller's again when they return, whatever they return: no message refers to it.
+ * bootstrap is broken; the other ranks hear of it (DMUON_ERR_REVOKED) wherever they are. While they
+ * wait they progress the engines and listen whether another rank gives up. `what` must be the same
+ * on all ranks (39 bytes of it are compared): ranks that meet in different calls get
+ * DMUON_ERR_DISAGREE with both names. Data is the caller's again when they return, whatever they
+ * return: no message refers to it.
  *
  * A bootstrap of NULL is a mesh of one rank (a plan mesh): what it says is agreed, at once. */
 #ifndef DMUON_COMM_AGREE_H

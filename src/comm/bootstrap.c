@@ -19,6 +19,10 @@ DMuonErrorCode dmuon_bootstrap_check_mpi(void) {
   return DMUON_SUCCESS;
 }
 
+static void listen(void *bootstrap) {
+  dmuon_link_listen(&((dmuon_bootstrap *)bootstrap)->link);
+}
+
 DMuonErrorCode dmuon_bootstrap_create(dmuon_context *context, MPI_Comm user, double timeout,
                                       dmuon_bootstrap **out) {
   int inter = 0;
@@ -46,6 +50,11 @@ DMuonErrorCode dmuon_bootstrap_create(dmuon_context *context, MPI_Comm user, dou
   bootstrap->cache = cache;
   bootstrap->entry = entry;
   code = dmuon_link_open(&bootstrap->link, &context->memory, entry->base, timeout);
+  if (!code && !entry->bell.is_open) calls += 3;
+  if (!code) code = dmuon_bell_open(&entry->bell, &cache->memory, entry->base);
+  bootstrap->link.bell = &entry->bell;
+  bootstrap->listener = (dmuon_listener){NULL, listen, bootstrap};
+  if (!code) code = dmuon_process_add_listener(&bootstrap->listener);
   int64_t before = cache->link.mpi_calls;
   code = dmuon_link_agree_error(&cache->link, "creating a mesh", code, DMUON_ERR_SETUP);
   bootstrap->mpi_calls = calls + bootstrap->link.mpi_calls + cache->link.mpi_calls - before;
@@ -61,6 +70,11 @@ void dmuon_bootstrap_destroy(dmuon_bootstrap **pointer) {
   if (!pointer || !*pointer) return;
   dmuon_bootstrap *bootstrap = *pointer;
   *pointer = NULL;
+  int finalized = 1;
+  MPI_Finalized(&finalized);
+  dmuon_process_remove_listener(&bootstrap->listener);
+  bootstrap->link.on_break = NULL;
+  if (!finalized) dmuon_link_listen(&bootstrap->link); /* a broken one is not used again */
   dmuon_cache_release(bootstrap->cache, bootstrap->entry, bootstrap->link.broken != 0);
   dmuon_link_close(&bootstrap->link);
   dmuon_memory_free(bootstrap);
@@ -90,6 +104,29 @@ void dmuon_bootstrap_set_progress(dmuon_bootstrap *bootstrap, DMuonErrorCode (*p
 
 void dmuon_bootstrap_break(dmuon_bootstrap *bootstrap, DMuonErrorCode code) {
   dmuon_link_break(&bootstrap->link, code);
+}
+
+void dmuon_bootstrap_set_name(dmuon_bootstrap *bootstrap, const char *name) {
+  bootstrap->link.name = name;
+}
+
+void dmuon_bootstrap_on_break(dmuon_bootstrap *bootstrap,
+                              void (*on_break)(void *argument, DMuonErrorCode code),
+                              void *argument) {
+  bootstrap->link.on_break = on_break;
+  bootstrap->link.on_break_argument = argument;
+}
+
+DMuonErrorCode dmuon_bootstrap_revoke(dmuon_bootstrap *bootstrap, const char *reason) {
+  dmuon_link *link = &bootstrap->link;
+  dmuon_link_listen(link);
+  dmuon_link_revoke(link, link->rank, reason, 1);
+  return dmuon_link_check(link);
+}
+
+DMuonErrorCode dmuon_bootstrap_listen(dmuon_bootstrap *bootstrap) {
+  dmuon_link_listen(&bootstrap->link);
+  return dmuon_link_check(&bootstrap->link);
 }
 
 DMuonErrorCode dmuon_bootstrap_check(const dmuon_bootstrap *bootstrap) {
@@ -280,4 +317,28 @@ DMuonErrorCode dmuon_bootstrap_translate(const dmuon_bootstrap *inner, const dmu
   if (to != MPI_GROUP_NULL) MPI_Group_free(&to);
   dmuon_memory_free(ranks);
   return code;
+}
+
+/* rank of `from`, by its number in `to`; -1: it is not there, or nobody can tell. */
+static int rank_in(const dmuon_bootstrap *from, const dmuon_bootstrap *to, int rank) {
+  MPI_Group a = MPI_GROUP_NULL, b = MPI_GROUP_NULL;
+  int there = MPI_UNDEFINED;
+  if (rank < 0) return -1;
+  if (!MPI_Comm_group(from->entry->base, &a) && !MPI_Comm_group(to->entry->base, &b) &&
+      MPI_Group_translate_ranks(a, 1, &rank, b, &there))
+    there = MPI_UNDEFINED;
+  if (a != MPI_GROUP_NULL) MPI_Group_free(&a);
+  if (b != MPI_GROUP_NULL) MPI_Group_free(&b);
+  return there == MPI_UNDEFINED ? -1 : there;
+}
+
+void dmuon_bootstrap_follow(dmuon_bootstrap *bootstrap, const dmuon_bootstrap *broken) {
+  dmuon_link *link = &bootstrap->link;
+  const dmuon_link *from = &broken->link;
+  if (link->broken || !from->broken) return;
+  if (from->broken != DMUON_ERR_REVOKED) {
+    dmuon_link_break(link, DMUON_ERROR(from->broken, "%s", from->message));
+  } else {
+    dmuon_link_revoke(link, rank_in(broken, bootstrap, from->by), from->why, from->told);
+  }
 }

@@ -41,11 +41,29 @@ double dmuon_bootstrap_timeout(const dmuon_bootstrap *bootstrap);
 void dmuon_bootstrap_set_progress(dmuon_bootstrap *bootstrap, DMuonErrorCode (*progress)(void *),
                                   void *argument);
 
+/* A name for messages; must live as long as the bootstrap, or until the next call. NULL: none. */
+void dmuon_bootstrap_set_name(dmuon_bootstrap *bootstrap, const char *name);
+/* Called once, when the bootstrap breaks, with its code and the thread's record in place. NULL:
+ * nobody any more. */
+void dmuon_bootstrap_on_break(dmuon_bootstrap *bootstrap,
+                              void (*on_break)(void *argument, DMuonErrorCode code),
+                              void *argument);
+
 /* The mesh is broken from now on: code is 200 or above; message is the thread's record. Every later
- * call on it returns that code at once, with that message. */
+ * call on it returns that code at once, with that message. The other ranks are told, and break with
+ * DMUON_ERR_REVOKED, this rank and its message, wherever they wait and whenever they listen. Does
+ * nothing when it is broken already. Does not wait. */
 void dmuon_bootstrap_break(dmuon_bootstrap *bootstrap, DMuonErrorCode code);
+/* The same by this rank's will; returns what it is broken with, DMUON_ERR_REVOKED or an earlier
+ * code. */
+DMuonErrorCode dmuon_bootstrap_revoke(dmuon_bootstrap *bootstrap, const char *reason);
+/* Breaks the bootstrap, unless it is broken, as `broken` broke and with the ranks of its own
+ * numbering: who told the others of that one tells those of this one. */
+void dmuon_bootstrap_follow(dmuon_bootstrap *bootstrap, const dmuon_bootstrap *broken);
 /* DMUON_SUCCESS, or the code it broke with (recorded anew for this thread). */
 DMuonErrorCode dmuon_bootstrap_check(const dmuon_bootstrap *bootstrap);
+/* The same, after looking whether another rank has given up: at the entry of calls. Needs MPI. */
+DMuonErrorCode dmuon_bootstrap_listen(dmuon_bootstrap *bootstrap);
 
 /* node[i] = the lowest rank that shares memory with rank i. Collective. */
 DMuonErrorCode dmuon_bootstrap_nodes(dmuon_bootstrap *bootstrap, int *node);

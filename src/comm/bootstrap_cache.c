@@ -33,6 +33,7 @@ void dmuon_cache_unsplit(dmuon_cache_entry *entry) {
 }
 
 static void free_entry(dmuon_cache_entry *entry) {
+  dmuon_bell_close(&entry->bell);
   dmuon_cache_unsplit(entry);
   free_comm(&entry->base);
   dmuon_memory_free(entry->node);
@@ -211,6 +212,7 @@ void dmuon_cache_release(dmuon_cache *cache, dmuon_cache_entry *entry, int broke
   entry->busy = 0;
   if (broken) {
     remove_entry(cache, entry);
+    dmuon_bell_close(&entry->bell);
     dmuon_memory_free(entry->node);
     dmuon_memory_free(entry);
   } else if (!cache->attached) {

@@ -94,10 +94,39 @@ DMuonErrorCode dmuon_link_reserve(dmuon_link *link, int64_t bytes) {
   return DMUON_SUCCESS;
 }
 
-void dmuon_link_break(dmuon_link *link, DMuonErrorCode code) {
-  if (link->broken) return;
+/* tell: the others hear of it from this rank. */
+static void break_link(dmuon_link *link, DMuonErrorCode code, const char *why, int tell) {
   link->broken = code >= 200 ? code : DMUON_ERR_INTERNAL;
   snprintf(link->message, sizeof link->message, "%s", dmuon_error_text());
+  snprintf(link->why, sizeof link->why, "%.*s", DMUON_BELL_TEXT - 1, why);
+  link->told = tell;
+  if (tell && link->bell) dmuon_bell_ring(link->bell, link->broken, why);
+  if (link->on_break) link->on_break(link->on_break_argument, link->broken);
+}
+
+void dmuon_link_break(dmuon_link *link, DMuonErrorCode code) {
+  if (link->broken) return;
+  link->by = code == DMUON_ERR_REVOKED ? -1 : link->rank;
+  break_link(link, code, dmuon_error_text(), code != DMUON_ERR_REVOKED);
+}
+
+static DMuonErrorCode given_up_by(const dmuon_link *link, int rank, const char *why) {
+  const char *name = strncmp(why, "mesh \"", 6) ? link->name : NULL; /* not twice */
+  if (rank < 0) DMUON_FAIL(DMUON_ERR_REVOKED, "a rank of another mesh gave up: %s", why);
+  DMUON_FAIL(DMUON_ERR_REVOKED, "%s%s%srank %d of %d gave up: %s", name ? "mesh \"" : "",
+             name ? name : "", name ? "\": " : "", rank, link->size, why);
+}
+
+void dmuon_link_revoke(dmuon_link *link, int by, const char *why, int tell) {
+  if (link->broken) return;
+  link->by = by;
+  break_link(link, given_up_by(link, by, why), why, tell);
+}
+
+void dmuon_link_listen(dmuon_link *link) {
+  if (link->broken || !link->bell) return;
+  const dmuon_bell_word *word = dmuon_bell_heard(link->bell);
+  if (word) dmuon_link_revoke(link, word->rank, word->text, 0);
 }
 
 DMuonErrorCode dmuon_link_check(const dmuon_link *link) {
@@ -130,6 +159,8 @@ DMuonErrorCode dmuon_link_wait(dmuon_link *link, MPI_Request *request, MPI_Reque
       DMUON_TRY(dmuon_link_mpi(MPI_Test(alarm, &flag, MPI_STATUS_IGNORE), "MPI_Test"));
       if (flag) return DMUON_SUCCESS;
     }
+    dmuon_process_listen();
+    DMUON_TRY(dmuon_link_check(link));
     if (deadline > 0 && dmuon_link_now() > deadline) return DMUON_SUCCESS;
     if (link->progress) {
       DMUON_TRY(link->progress(link->progress_argument));

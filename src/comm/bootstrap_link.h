@@ -9,11 +9,13 @@
 #define DMUON_COMM_BOOTSTRAP_LINK_H
 
 #include "comm/agree.h"
+#include "comm/bootstrap_bell.h"
 #include "comm/tree.h"
 
 #define DMUON_LINK_INLINE 1024
 #define DMUON_LINK_PIECE (64 * 1024)
 #define DMUON_LINK_SILENT 8 /* so many silent ranks are named */
+#define DMUON_LINK_CALL 40  /* so much of what is agreed on travels */
 
 typedef enum {
   DMUON_NOTE_DATA = 0,
@@ -30,6 +32,8 @@ typedef struct {
 typedef struct {
   int32_t kind, silent_count;
   int32_t silent[DMUON_LINK_SILENT];
+  int32_t silent_by, padding;      /* the rank that waited for them */
+  char call[DMUON_LINK_CALL];      /* what the sender agrees on */
   int64_t bytes;                   /* of the whole payload */
   char payload[DMUON_LINK_INLINE]; /* the payload itself when it fits */
 } dmuon_link_note;
@@ -54,16 +58,30 @@ typedef struct {
   void *scratch; /* one incoming payload, whole */
   int64_t scratch_bytes;
 
+  const char *name; /* of the mesh, for messages; borrowed; NULL: none */
   DMuonErrorCode broken;
   char message[1024];
+  int told;                  /* this rank told the others when it broke */
+  int by;                    /* revoked: the rank that gave up, -1 when none of these ranks; ... */
+  char why[DMUON_BELL_TEXT]; /* ... and its reason */
+  dmuon_bell *bell;          /* tells the others; borrowed; NULL: there is none */
+  void (*on_break)(void *argument, DMuonErrorCode code);
+  void *on_break_argument;
 } dmuon_link;
 
 /* comm is borrowed; gets MPI_ERRORS_RETURN. A link half opened can be closed. */
 DMuonErrorCode dmuon_link_open(dmuon_link *link, dmuon_memory *memory, MPI_Comm comm,
                                double timeout);
 void dmuon_link_close(dmuon_link *link);
+/* The first time: keeps code and the thread's record, calls on_break, and tells the others, unless
+ * they are known to hear of it without: DMUON_ERR_REVOKED is what another rank decided. */
 void dmuon_link_break(dmuon_link *link, DMuonErrorCode code);
+/* Breaks the link because rank `by` gave up (-1: one that is not here), unless it is broken; tell:
+ * nobody else tells the others. */
+void dmuon_link_revoke(dmuon_link *link, int by, const char *why, int tell);
 DMuonErrorCode dmuon_link_check(const dmuon_link *link);
+/* Breaks the link when another rank has given up. */
+void dmuon_link_listen(dmuon_link *link);
 
 double dmuon_link_now(void);
 /* code with the text MPI has for rc, when rc is an error. */

@@ -3,12 +3,14 @@
 #define DMUON_COMM_BOOTSTRAP_PRIVATE_H
 
 #include "comm/bootstrap_link.h"
+#include "comm/bootstrap_process.h"
 
 /* One set of communicators, used by one bootstrap at a time. */
 typedef struct {
   int64_t id; /* the same on all ranks */
   int busy;
-  MPI_Comm base;       /* agreements */
+  MPI_Comm base;       /* agreements, and the bell */
+  dmuon_bell bell;     /* on base; opened by the first mesh that gets the entry */
   MPI_Comm axis[3][2]; /* by DMuonAxis and dmuon_role; MPI_COMM_NULL where there is none */
   int is_split;
   uint64_t split_hash; /* of sizes and order of the split that axis holds */
@@ -32,6 +34,7 @@ struct dmuon_bootstrap {
   dmuon_link link; /* on entry->base */
   dmuon_cache *cache;
   dmuon_cache_entry *entry;
+  dmuon_listener listener;
   int64_t mpi_calls; /* of create, nodes and split */
   int sizes[3], is_split;
 };

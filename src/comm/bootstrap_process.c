@@ -46,3 +46,27 @@ void dmuon_process_progress(void) {
   dmuon_process *process = dmuon_process_find();
   if (process && process->anchor) (void)process->progress(process->anchor);
 }
+
+void dmuon_process_listen(void) {
+  const dmuon_process *process = dmuon_process_find();
+  if (!process) return;
+  for (dmuon_listener *l = process->listeners; l; l = l->next) l->listen(l->argument);
+}
+
+DMuonErrorCode dmuon_process_add_listener(dmuon_listener *listener) {
+  dmuon_process *process = NULL;
+  DMUON_TRY(dmuon_process_get(&process));
+  listener->next = process->listeners;
+  process->listeners = listener;
+  return DMUON_SUCCESS;
+}
+
+void dmuon_process_remove_listener(dmuon_listener *listener) {
+  dmuon_process *process = dmuon_process_find();
+  if (!process) return;
+  for (dmuon_listener **place = &process->listeners; *place; place = &(*place)->next) {
+    if (*place != listener) continue;
+    *place = listener->next;
+    return;
+  }
+}

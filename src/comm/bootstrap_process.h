@@ -1,12 +1,20 @@
-/* The one thing of this process that all meshes share: what advances all of them. It hangs on
- * MPI_COMM_SELF, and goes when MPI is finalised. */
+/* The one thing of this process that all meshes share: what advances all of them, and who listens
+ * whether another rank has given up. It hangs on MPI_COMM_SELF, and goes when MPI is finalised. */
 #ifndef DMUON_COMM_BOOTSTRAP_PROCESS_H
 #define DMUON_COMM_BOOTSTRAP_PROCESS_H
 
 #include "base/error.h"
 
+typedef struct dmuon_listener dmuon_listener;
+struct dmuon_listener {
+  dmuon_listener *next;
+  void (*listen)(void *argument);
+  void *argument;
+};
+
 typedef struct {
-  void *anchor; /* whose progress is everybody's; NULL: nobody is there */
+  dmuon_listener *listeners; /* in their owners' memory */
+  void *anchor;              /* whose progress is everybody's; NULL: nobody is there */
   DMuonErrorCode (*progress)(void *anchor);
 } dmuon_process;
 
@@ -17,5 +25,10 @@ dmuon_process *dmuon_process_find(void);
 /* Advances every engine of the process; errors stay with the engine that has them. Before anybody
  * has joined, and without MPI, it does nothing. */
 void dmuon_process_progress(void);
+/* Every listener of the process listens: called by those who wait. */
+void dmuon_process_listen(void);
+DMuonErrorCode dmuon_process_add_listener(dmuon_listener *listener);
+/* One that was never added, or after MPI_Finalize: fine. */
+void dmuon_process_remove_listener(dmuon_listener *listener);
 
 #endif

@@ -1,7 +1,10 @@
-/* Norms that keep their exponent apart: what one says, and two of them together. */
+/* What is common to all devices: norms that keep their exponent apart, and names for those who read
+ * what a device was told to do. */
 #include "device/device.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 static int clamp_exponent(int64_t exponent) {
   return exponent > 100000 ? 100000 : exponent < -100000 ? -100000 : (int)exponent;
@@ -19,4 +22,30 @@ dmuon_norm dmuon_norm_combine(const dmuon_norm *a, const dmuon_norm *b) {
   both.sum = ldexp(a->sum, clamp_exponent(2 * (a->exponent - both.exponent))) +
              ldexp(b->sum, clamp_exponent(2 * (b->exponent - both.exponent)));
   return both;
+}
+
+enum { NOTE_BYTES = 160 };
+
+void dmuon_device_name_queue(dmuon_device *device, const dmuon_queue *queue, const char *name) {
+  if (device->ops->note && queue) device->ops->note(device, queue, 1, name);
+}
+
+void dmuon_device_name_buffer(dmuon_device *device, const void *buffer, const char *format, ...) {
+  char text[NOTE_BYTES];
+  va_list list;
+  if (!device->ops->note || !buffer) return;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  device->ops->note(device, buffer, 0, text);
+}
+
+void dmuon_device_note(dmuon_device *device, const char *format, ...) {
+  char text[NOTE_BYTES];
+  va_list list;
+  if (!device->ops->note) return;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  device->ops->note(device, NULL, 0, text);
 }

@@ -196,6 +196,10 @@ typedef struct {
   DMuonErrorCode (*muon_apply)(dmuon_queue *queue, const dmuon_muon_apply *args);
   DMuonErrorCode (*adamw)(dmuon_queue *queue, const dmuon_adamw *args);
 
+  /* NULL where nobody listens, or: what a reader of recorded operations is told of a buffer, of a
+   * queue (is_queue), or, object NULL, of what is issued next. */
+  void (*note)(dmuon_device *device, const void *object, int is_queue, const char *text);
+
   void (*destroy)(dmuon_device *device);
 } DMuonDeviceOps;
 
@@ -208,5 +212,12 @@ struct dmuon_device {
 /* What a norm says, and norms of several pieces together (in the order given). */
 double dmuon_norm_value(const dmuon_norm *norm);
 dmuon_norm dmuon_norm_combine(const dmuon_norm *a, const dmuon_norm *b);
+
+/* Names for readers of recorded operations; nothing at all where none are recorded. */
+void dmuon_device_name_queue(dmuon_device *device, const dmuon_queue *queue, const char *name);
+void dmuon_device_name_buffer(dmuon_device *device, const void *buffer, const char *format, ...)
+    DMUON_PRINTF(3, 4);
+/* What is issued from now on belongs to: "forward of h.3". */
+void dmuon_device_note(dmuon_device *device, const char *format, ...) DMUON_PRINTF(2, 3);
 
 #endif

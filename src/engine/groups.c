@@ -12,7 +12,7 @@ static int64_t rounded_up(int64_t bytes) {
   return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-static int find(const dmuon_groups *groups, const char *key) {
+int dmuon_groups_find(const dmuon_groups *groups, const char *key) {
   for (int g = 0; g < groups->count; g++)
     if (strcmp(groups->groups[g].key, key) == 0) return g;
   return -1;
@@ -24,18 +24,19 @@ static void count_parts(const dmuon_registry *registry, const dmuon_packing *pac
   for (int i = 0; i < registry->param_count; i++) {
     const dmuon_param *param = &registry->params[i];
     if (registry->global_to_local[i] < 0) continue;
-    int g = find(groups, param->group);
+    int g = dmuon_groups_find(groups, param->group);
     if (g < 0) {
       g = groups->count++;
       groups->groups[g] = (dmuon_group_plan){.key = param->group, .first = i};
     }
     groups->groups[g].param_count++;
     groups->groups[g].is_lent |= param->is_lent;
+    groups->groups[g].has_arrays |= !param->is_lent;
     groups->groups[g].is_z2 |= all_z2 || param->reshard == DMUON_Z2;
   }
   for (int b = 0; b < packing->bundle_count; b++)
     if (packing->bundles[b].residency != DMUON_RESIDENCY_REPLICATED)
-      groups->groups[find(groups, packing->bundles[b].group)].part_count++;
+      groups->groups[dmuon_groups_find(groups, packing->bundles[b].group)].part_count++;
 }
 
 static void place_parts(const dmuon_packing *packing, dmuon_group_plan *group) {
@@ -62,9 +63,10 @@ static dmuon_group_param locate(const dmuon_packing *packing, const dmuon_group_
   for (int k = 0; k < group->part_count; k++) {
     const dmuon_bundle *bundle = &packing->bundles[group->parts[k].bundle];
     for (int i = 0; i < bundle->count; i++)
-      if (bundle->params[i].id == id) return (dmuon_group_param){id, k, i};
+      if (bundle->params[i].id == id)
+        return (dmuon_group_param){id, k, i, bundle->residency == DMUON_RESIDENCY_FROZEN};
   }
-  return (dmuon_group_param){id, -1, -1};
+  return (dmuon_group_param){id, -1, -1, 0};
 }
 
 static void enlarge(int64_t *largest, int64_t value) {
@@ -78,6 +80,12 @@ static DMuonErrorCode make(dmuon_memory *memory, const dmuon_registry *registry,
   count_parts(registry, packing, all_z2, groups);
   for (int g = 0; g < groups->count; g++) {
     dmuon_group_plan *group = &groups->groups[g];
+    if (group->part_count > DMUON_MAX_PARTS)
+      DMUON_FAIL(
+          DMUON_ERR_SETUP,
+          "group %s has parameters of %d kinds (mesh, divisor, dtypes, residency); at most %d "
+          "can share a group",
+          group->key, group->part_count, DMUON_MAX_PARTS);
     DMUON_TRY(dmuon_memory_alloc(memory, group->part_count, sizeof *group->parts, &group->parts));
     DMUON_TRY(
         dmuon_memory_alloc(memory, group->param_count, sizeof *group->params, &group->params));
@@ -94,7 +102,7 @@ static DMuonErrorCode make(dmuon_memory *memory, const dmuon_registry *registry,
   for (int i = 0; i < registry->param_count; i++) {
     const int id = registry->global_to_local[i];
     if (id < 0) continue;
-    dmuon_group_plan *group = &groups->groups[find(groups, registry->params[i].group)];
+    dmuon_group_plan *group = &groups->groups[dmuon_groups_find(groups, registry->params[i].group)];
     group->ids[group->param_count] = id;
     group->params[group->param_count++] = locate(packing, group, id);
   }

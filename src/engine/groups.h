@@ -5,6 +5,9 @@
 
 #include "engine/packing.h"
 
+/* Dtypes, meshes, divisors and residencies differ in at most so many ways within a group. */
+enum { DMUON_MAX_PARTS = 64 };
+
 typedef struct {
   int bundle;                        /* of the packing */
   int64_t value_offset, grad_offset; /* bytes, in a value buffer and in a gradient buffer */
@@ -16,12 +19,14 @@ typedef struct {
   int id;
   int part;  /* of the group, or -1: the caller's array */
   int index; /* in the bundle's params */
+  int is_frozen;
 } dmuon_group_param;
 
 typedef struct {
   const char *key;
-  int first;   /* registry parameter */
-  int is_lent; /* has parameters in the library's memory */
+  int first;      /* registry parameter */
+  int is_lent;    /* has parameters in the library's memory */
+  int has_arrays; /* and the caller's */
   int is_z2;
   int part_count; /* lent bundles */
   dmuon_group_bundle *parts;
@@ -43,6 +48,8 @@ typedef struct {
 /* all_z2: as if every group were Z2. */
 DMuonErrorCode dmuon_groups_make(dmuon_memory *memory, const dmuon_registry *registry,
                                  const dmuon_packing *packing, int all_z2, dmuon_groups *groups);
+/* By key, or -1. */
+int dmuon_groups_find(const dmuon_groups *groups, const char *key);
 void dmuon_groups_free(dmuon_groups *groups);
 
 #endif

@@ -151,7 +151,7 @@ static DMuonErrorCode copy_segments(dmuon_memory *memory, int count, const dmuon
 
 /* Replicated: the same segments with offsets of the packed buffer. */
 static DMuonErrorCode place_values(dmuon_memory *memory, dmuon_bundle *bundle) {
-  int count;
+  int count = 0;
   DMUON_TRY(copy_segments(memory, bundle->column_segment_count, bundle->column_segments, &count,
                           &bundle->value_segments));
   for (int i = 0; i < count; i++) bundle->value_segments[i].offset += bundle->column_offset;

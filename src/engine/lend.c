@@ -180,7 +180,7 @@ static DMuonErrorCode reduce_up_to(dmuon_lend *lend, int group) {
     if (state->life.backward_depth > 0)
       DMUON_TRY(dmuon_lend_reduce_without(lend, g));
     else
-      DMUON_TRY(dmuon_lend_reduce(lend, g));
+      DMUON_TRY(dmuon_lend_reduce(lend, g, NULL));
     state->is_reduced = 1;
   }
   return DMUON_SUCCESS;
@@ -195,7 +195,7 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
     return DMUON_SUCCESS;
   }
   if (lend->sequence.order == DMUON_ORDER_REGISTERED) return reduce_up_to(lend, group);
-  DMUON_TRY(dmuon_lend_reduce(lend, group));
+  DMUON_TRY(dmuon_lend_reduce(lend, group, NULL));
   state->is_reduced = 1;
   return DMUON_SUCCESS;
 }
@@ -203,6 +203,7 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
 /* ---- brackets ----------------------------------------------------------------------------------- */
 
 static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
+  if (!dmuon_lend_is_used(lend)) return DMUON_SUCCESS;
   if (is_backward) DMUON_TRY(turn_to_backward(lend));
   DMUON_TRY(open_values(lend, group));
   if (is_backward) {
@@ -296,7 +297,7 @@ DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const
 
 /* ---- passes --------------------------------------------------------------------------------------- */
 
-static DMuonErrorCode close_open_groups(dmuon_lend *lend) {
+DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend) {
   for (int g = 0; g < lend->groups.count; g++) {
     dmuon_lent_group *state = &lend->states[g];
     if (!dmuon_life_is_open(&state->life)) continue;
@@ -312,7 +313,6 @@ static DMuonErrorCode close_open_groups(dmuon_lend *lend) {
 
 DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend, int with_backward) {
   const int is_registered = lend->sequence.order == DMUON_ORDER_REGISTERED;
-  DMUON_TRY(close_open_groups(lend));
   if (is_registered) DMUON_TRY(catch_up(lend, lend->groups.count - 1));
   if (lend->pass == DMUON_PASS_EVAL || !with_backward) return DMUON_SUCCESS;
   if (is_registered) {
@@ -341,17 +341,22 @@ void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit) {
   lend->sequence = dmuon_order_begin(lend->settings.order, lend->groups.count);
 }
 
+void dmuon_lend_forget_sums(dmuon_lend *lend) {
+  for (int b = 0; lend->bundles && b < lend->base->packing.bundle_count; b++)
+    lend->bundles[b].reductions = 0;
+  for (int id = 0; id < lend->base->registry->local_count; id++) {
+    lend->has_gradient[id] = lend->is_accumulated[id] = 0;
+    lend->found[id] = lend->nonfinite[id] = -1;
+  }
+}
+
 DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend) {
   for (int g = 0; g < lend->groups.count; g++) {
     dmuon_lend_drop_grads(lend, g);
     note(lend, g, DMUON_EVENT_STEP);
     lend->states[g].is_resident = 0;
   }
-  for (int b = 0; b < lend->base->packing.bundle_count; b++) lend->bundles[b].reductions = 0;
-  for (int id = 0; id < lend->base->registry->local_count; id++) {
-    lend->has_gradient[id] = lend->is_accumulated[id] = 0;
-    lend->found[id] = lend->nonfinite[id] = -1;
-  }
+  dmuon_lend_forget_sums(lend);
   lend->last_reduced = -1;
   for (int i = 0; i < lend->values.count; i++) dmuon_pool_free(&lend->values, i);
   dmuon_lend_begin_pass(lend, DMUON_PASS_TRAIN, 1);

@@ -109,8 +109,9 @@ DMuonErrorCode dmuon_lend_bracket(dmuon_lend *lend, int group, dmuon_life_event 
 DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void **data,
                               void **grad);
 DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const void *grad);
-/* Closes all brackets and completes the sequence of the pass; with_backward: backward fetches and
- * reductions too. */
+/* Closes all brackets that are open. */
+DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend);
+/* Completes the sequence of the pass; with_backward: backward fetches and reductions too. */
 DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend, int with_backward);
 /* Reductions of all groups that have had none in this pass. */
 DMuonErrorCode dmuon_lend_reduce_rest(dmuon_lend *lend);
@@ -118,6 +119,8 @@ void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit);
 /* After a step, or when values changed: nothing is resident, no gradient is left, an implicit TRAIN
  * pass begins. Nothing is waited for. */
 DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend);
+/* Forgets what was reduced or added up so far in this step. */
+void dmuon_lend_forget_sums(dmuon_lend *lend);
 /* Fetches the first groups of the coming pass. */
 DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend);
 /* What was found by the checks of all gradients so far is in nonfinite. Waits for this rank's queue. */
@@ -129,6 +132,8 @@ DMuonErrorCode dmuon_lend_look_for_nonfinite(dmuon_lend *lend);
  * none), once the caller has left it. */
 DMuonErrorCode dmuon_lend_fetch(dmuon_lend *lend, int group, char *buffer, dmuon_event *left,
                                 int before);
+/* New values of a bundle: where its group has been fetched already it is fetched again. */
+DMuonErrorCode dmuon_lend_refetch(dmuon_lend *lend, int bundle);
 /* The caller queue goes on when the values are there. */
 DMuonErrorCode dmuon_lend_await(dmuon_lend *lend, int group);
 /* Where the update writes elements of parameter index: from its mine_first on. */
@@ -144,8 +149,9 @@ DMuonErrorCode dmuon_lend_publish(dmuon_lend *lend, int bundle);
 DMuonErrorCode dmuon_lend_open_grads(dmuon_lend *lend, int group);
 /* The caller has written: takes what he handed over, adds a further backward, and local sums. */
 DMuonErrorCode dmuon_lend_close_grads(dmuon_lend *lend, int group);
-/* Both stages for all parts of the group, with what stands. */
-DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group);
+/* Both stages for all parts of the group, with what stands; parts NULL, or a flag a part: for those
+ * flagged. */
+DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group, const unsigned char *parts);
 /* The same without what its open bracket has so far, which is kept for later. */
 DMuonErrorCode dmuon_lend_reduce_without(dmuon_lend *lend, int group);
 /* Drops the group's gradients of this pass. */

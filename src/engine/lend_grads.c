@@ -270,7 +270,7 @@ static DMuonErrorCode wait_for_last(dmuon_lend *lend) {
   return ops->lend(lend->caller);
 }
 
-DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group) {
+DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group, const unsigned char *parts) {
   const dmuon_group_plan *plan = plan_of(lend, group);
   dmuon_lent_group *state = &lend->states[group];
   dmuon_life_meaning meaning;
@@ -282,7 +282,7 @@ DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group) {
   }
   for (int i = 0; i < plan->param_count; i++) DMUON_TRY(complete_param(lend, group, i));
   for (int k = 0; k < plan->part_count; k++)
-    if (plan->parts[k].grad_bytes > 0)
+    if (plan->parts[k].grad_bytes > 0 && (!parts || parts[k]))
       DMUON_TRY(issue_stages(lend, &plan->parts[k], lend->grad_buffers[state->grad_place].data));
   leave_place(lend, &state->grad_place, group);
   lend->last_reduced = group;
@@ -298,7 +298,7 @@ DMuonErrorCode dmuon_lend_reduce_without(dmuon_lend *lend, int group) {
   for (int i = 0; i < plan->param_count; i++)
     if (is_here(lend, plan->ids[i])) lend->is_given[plan->ids[i]] = KEPT;
   state->grad_place = state->more_place = -1;
-  DMUON_TRY(dmuon_lend_reduce(lend, group));
+  DMUON_TRY(dmuon_lend_reduce(lend, group, NULL));
   state->grad_place = place;
   state->more_place = more;
   for (int i = 0; i < plan->param_count; i++)

@@ -22,7 +22,7 @@ static int grad_place_count(const dmuon_lend_settings *settings) {
 }
 
 int dmuon_lend_is_used(const dmuon_lend *lend) {
-  return lend->base != NULL;
+  return lend->groups.lent_count > 0;
 }
 
 static int is_lent(const dmuon_bundle *bundle) {
@@ -102,12 +102,10 @@ static DMuonErrorCode make_bundles(dmuon_lend *lend, dmuon_memory *memory) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode make_states(dmuon_lend *lend, dmuon_memory *memory) {
+static DMuonErrorCode make_z2_buffers(dmuon_lend *lend) {
   const dmuon_groups *groups = &lend->groups;
-  DMUON_TRY(dmuon_memory_alloc(memory, groups->count, sizeof *lend->states, &lend->states));
   for (int g = 0; g < groups->count; g++) {
     dmuon_lent_group *state = &lend->states[g];
-    state->grad_place = state->more_place = -1;
     if (!groups->groups[g].is_z2 || groups->groups[g].part_count == 0) continue;
     void *values;
     DMUON_TRY(new_buffer(lend, groups->groups[g].value_bytes, &values));
@@ -164,12 +162,16 @@ static DMuonErrorCode create(dmuon_lend *lend) {
   dmuon_memory *memory = &base->device->context->memory;
   DMUON_TRY(dmuon_groups_make(memory, base->registry, &base->packing, lend->settings.all_z2,
                               &lend->groups));
+  DMUON_TRY(make_flags(lend, memory));
+  DMUON_TRY(dmuon_memory_alloc(memory, lend->groups.count, sizeof *lend->states, &lend->states));
+  for (int g = 0; g < lend->groups.count; g++)
+    lend->states[g].grad_place = lend->states[g].more_place = -1;
+  if (!dmuon_lend_is_used(lend)) return dmuon_lend_begin_step(lend);
   DMUON_TRY(base->device->ops->queue_create(base->device, 0, &lend->caller));
   DMUON_TRY(make_bundles(lend, memory));
-  DMUON_TRY(make_states(lend, memory));
+  DMUON_TRY(make_z2_buffers(lend));
   DMUON_TRY(make_places(lend));
   DMUON_TRY(make_sums(lend, memory));
-  DMUON_TRY(make_flags(lend, memory));
   DMUON_TRY(dmuon_lend_begin_step(lend));
   return base->device->ops->queue_sync(lend->caller);
 }

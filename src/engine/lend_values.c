@@ -39,6 +39,20 @@ DMuonErrorCode dmuon_lend_fetch(dmuon_lend *lend, int group, char *buffer, dmuon
   return DMUON_SUCCESS;
 }
 
+DMuonErrorCode dmuon_lend_refetch(dmuon_lend *lend, int bundle) {
+  const int g = dmuon_groups_find(&lend->groups, dmuon_lend_bundle(lend, bundle)->group);
+  const dmuon_group_plan *plan = &lend->groups.groups[g];
+  const dmuon_lent_group *state = &lend->states[g];
+  const int place = plan->is_z2 ? -1 : dmuon_pool_find(&lend->values, g);
+  char *buffer = place >= 0 ? lend->value_buffers[place].data : state->z2_values;
+  dmuon_event *left = place >= 0 ? lend->value_buffers[place].left : state->z2_left;
+  if (plan->is_z2 ? !state->is_resident : place < 0) return DMUON_SUCCESS;
+  for (int k = 0; k < plan->part_count; k++)
+    if (plan->parts[k].bundle == bundle)
+      DMUON_TRY(fetch_part(lend, &plan->parts[k], buffer, left, g));
+  return DMUON_SUCCESS;
+}
+
 DMuonErrorCode dmuon_lend_await(dmuon_lend *lend, int group) {
   const dmuon_group_plan *plan = &lend->groups.groups[group];
   for (int k = 0; k < plan->part_count; k++)

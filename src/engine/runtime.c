@@ -16,6 +16,22 @@ static const dmuon_mesh_queues *queues_of(const dmuon_runtime *runtime, int bund
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+/* For those who read what was issued. */
+static void name_queues(dmuon_runtime *runtime) {
+  const dmuon_registry *registry = runtime->registry;
+  dmuon_device_name_queue(runtime->device, runtime->compute, "compute");
+  dmuon_device_name_queue(runtime->device, runtime->local, "local");
+  for (int m = 0; m < registry->mesh_count; m++) {
+    const dmuon_mesh_queues *queues = &runtime->queues[m];
+    if (!registry->meshes[m].mesh) continue;
+    dmuon_device *device = registry->meshes[m].mesh->device;
+    dmuon_device_name_queue(device, queues->shard_reduce, "shard_reduce");
+    dmuon_device_name_queue(device, queues->replicate_reduce, "replicate_reduce");
+    dmuon_device_name_queue(device, queues->publish, "publish");
+    dmuon_device_name_queue(device, queues->unshard, "unshard");
+  }
+}
+
 static DMuonErrorCode create_queues(dmuon_runtime *runtime, dmuon_memory *memory) {
   const dmuon_registry *registry = runtime->registry;
   const DMuonDeviceOps *ops = runtime->device->ops;
@@ -32,6 +48,7 @@ static DMuonErrorCode create_queues(dmuon_runtime *runtime, dmuon_memory *memory
     DMUON_TRY(device->ops->queue_create(device, 0, &queues->publish));
     DMUON_TRY(device->ops->queue_create(device, 1, &queues->unshard));
   }
+  name_queues(runtime);
   return DMUON_SUCCESS;
 }
 
@@ -72,6 +89,9 @@ static DMuonErrorCode create_slot(dmuon_runtime *runtime, dmuon_slot *slot) {
   DMUON_TRY(device->ops->zero(runtime->compute, slot->values, values));
   for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
     DMUON_TRY(device->ops->event_create(device, events[i]));
+  dmuon_device_name_buffer(device, slot->grads, "packed gradients");
+  dmuon_device_name_buffer(device, slot->column, "sums of the column");
+  dmuon_device_name_buffer(device, slot->values, "packed new values");
   return DMUON_SUCCESS;
 }
 
@@ -112,6 +132,7 @@ static DMuonErrorCode create_all(dmuon_runtime *runtime, int (*owners)[3],
     DMUON_TRY(device->ops->alloc(device,
                                  bundle->mine_count * (int64_t)dmuon_dtype_bytes(bundle->sum_dtype),
                                  &runtime->means[b]));
+    dmuon_device_name_buffer(device, runtime->means[b], "mean of %s", bundle->group);
   }
   DMUON_TRY(reserve_communicators(runtime));
   return device->ops->queue_sync(runtime->compute);
@@ -248,7 +269,8 @@ DMuonErrorCode dmuon_runtime_wait_mean(dmuon_runtime *runtime, int bundle, int s
 
 void *dmuon_runtime_mean(const dmuon_runtime *runtime, int bundle, int index) {
   const dmuon_bundle *b = &runtime->packing.bundles[bundle];
-  return dmuon_dtype_at(runtime->means[bundle], b->params[index].offset - b->mine_offset,
+  return dmuon_dtype_at(runtime->means[bundle],
+                        b->params[index].offset + b->params[index].mine_first - b->mine_offset,
                         b->sum_dtype);
 }
 
@@ -359,7 +381,7 @@ DMuonErrorCode dmuon_runtime_broadcast_arrays(dmuon_runtime *runtime, int root,
     const dmuon_param *param = &registry->params[i];
     const int id = registry->global_to_local[i];
     const int64_t room = STAGE_BYTES / (int64_t)dmuon_dtype_bytes(param->dtype);
-    if (id < 0) continue;
+    if (id < 0 || param->is_lent) continue;
     for (int64_t at = 0; at < param->numel; at += room) {
       const int64_t count = param->numel - at < room ? param->numel - at : room;
       DMUON_TRY(broadcast_piece(runtime, param, root, count,

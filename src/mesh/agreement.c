@@ -93,7 +93,8 @@ DMuonErrorCode dmuon_mesh_agree_text(DMuonMesh mesh, const char *what, DMuonErro
 
 DMuonErrorCode dmuon_mesh_write(DMuonMesh mesh, const char *what, const dmuon_text *text,
                                 const char *path) {
-  DMuonErrorCode code = mesh->rank == 0 ? dmuon_text_write(text, path) : DMUON_SUCCESS;
+  DMuonErrorCode code =
+      mesh->rank == 0 || !mesh->bootstrap ? dmuon_text_write(text, path) : DMUON_SUCCESS;
   /* A broken mesh can still be looked at: nobody waits for anybody. */
   if (!mesh->bootstrap || dmuon_bootstrap_check_mpi() || dmuon_bootstrap_check(mesh->bootstrap))
     return code;

@@ -21,7 +21,7 @@ static const dmuon_option_spec mesh_specs[] = {
     {"timeout", DMUON_OPTION_REAL, offsetof(dmuon_mesh_settings, timeout), "300", 0, 1e9, NULL,
      "longest wait for another rank in seconds; 0: for ever"},
     {"device", DMUON_OPTION_STRING, offsetof(dmuon_mesh_settings, device), "host", 0, 0, NULL,
-     "host, or host:deferred,seed=N"},
+     "host, host:deferred,seed=N, host:trace; trace on a plan mesh"},
     {"reduce_fanin", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, reduce_fanin), "32", 1,
      INT32_MAX, NULL, "reduce directly up to so many ranks, as a tree above"},
     {"chunk_bytes", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, chunk_bytes), "4194304", 64,
@@ -40,7 +40,7 @@ DMuonErrorCode dmuon_mesh_check(DMuonMesh mesh) {
   DMUON_TRY(dmuon_object_check(mesh, DMUON_CLASS_MESH));
   if (!mesh->bootstrap) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_bootstrap_check_mpi());
-  DMUON_TRY(dmuon_bootstrap_check(mesh->bootstrap));
+  DMUON_TRY(dmuon_bootstrap_listen(mesh->bootstrap));
   return DMUON_SUCCESS;
 }
 
@@ -51,6 +51,9 @@ void dmuon_mesh_retain(DMuonMesh mesh) {
 void dmuon_mesh_release(DMuonMesh mesh) {
   if (!mesh || --mesh->object.references > 0) return;
   mesh->object.class_id = 0;
+  while (mesh->tie_count > 0) dmuon_mesh_untie(mesh, mesh->ties[0]);
+  dmuon_memory_free(mesh->ties);
+  if (mesh->bootstrap) dmuon_bootstrap_on_break(mesh->bootstrap, NULL, NULL);
   for (int axis = 0; axis < 3; axis++)
     for (int role = 0; role < 2; role++)
       if (mesh->comms[axis][role]) mesh->comms[axis][role]->ops->free(mesh->comms[axis][role]);
@@ -83,6 +86,71 @@ static DMuonErrorCode mesh_new(DMuonMesh *mesh) {
   return DMUON_SUCCESS;
 }
 
+/* ---- breaking ---- */
+
+static void give_up_work(DMuonMesh mesh, DMuonErrorCode code) {
+  for (int axis = 0; axis < 3; axis++)
+    for (int role = 0; role < 2; role++)
+      if (mesh->comms[axis][role]) mesh->comms[axis][role]->ops->abort(mesh->comms[axis][role]);
+  if (mesh->device) dmuon_backend_break(mesh->device, code);
+}
+
+/* The bootstrap broke, and with it those of the meshes tied to it. */
+static void on_break(void *argument, DMuonErrorCode code) {
+  DMuonMesh mesh = argument;
+  give_up_work(mesh, code);
+  for (int i = 0; i < mesh->tie_count; i++)
+    dmuon_bootstrap_follow(mesh->ties[i]->bootstrap, mesh->bootstrap);
+}
+
+void dmuon_mesh_break(DMuonMesh mesh, DMuonErrorCode code) {
+  if (!DMuonErrorIsFatal(code)) return;
+  if (mesh->bootstrap) dmuon_bootstrap_break(mesh->bootstrap, code);
+  give_up_work(mesh, code);
+}
+
+DMuonErrorCode DMuonMeshRevoke(DMuonMesh mesh, const char *reason) {
+  DMUON_TRY(dmuon_object_check(mesh, DMUON_CLASS_MESH));
+  if (!mesh->bootstrap)
+    DMUON_FAIL(DMUON_ERR_STATE, "a plan mesh has no ranks that could be told to give up");
+  DMUON_TRY(dmuon_bootstrap_check_mpi());
+  DMUON_TRY(dmuon_bootstrap_revoke(mesh->bootstrap, reason ? reason : "no reason given"));
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode add_tie(DMuonMesh mesh, DMuonMesh other) {
+  if (mesh->tie_count == mesh->tie_capacity) {
+    const int capacity = 2 * mesh->tie_capacity + 4;
+    DMUON_TRY(dmuon_memory_resize(&mesh->context.memory, &mesh->ties, mesh->tie_capacity, capacity,
+                                  sizeof *mesh->ties));
+    mesh->tie_capacity = capacity;
+  }
+  mesh->ties[mesh->tie_count++] = other;
+  return DMUON_SUCCESS;
+}
+
+static void remove_tie(DMuonMesh mesh, DMuonMesh other) {
+  int i = 0;
+  while (i < mesh->tie_count && mesh->ties[i] != other) i++;
+  if (i < mesh->tie_count) mesh->ties[i] = mesh->ties[--mesh->tie_count];
+}
+
+DMuonErrorCode dmuon_mesh_tie(DMuonMesh a, DMuonMesh b) {
+  if (!a || !b || a == b || !a->bootstrap || !b->bootstrap) return DMUON_SUCCESS;
+  DMUON_TRY(add_tie(a, b));
+  DMuonErrorCode code = add_tie(b, a);
+  if (code) remove_tie(a, b);
+  return code;
+}
+
+void dmuon_mesh_untie(DMuonMesh a, DMuonMesh b) {
+  if (!a || !b || a == b) return;
+  remove_tie(a, b);
+  remove_tie(b, a);
+}
+
+/* ---- life ---- */
+
 DMuonErrorCode DMuonMeshCreate(MPI_Comm comm, DMuonMesh *mesh) {
   if (!mesh) DMUON_FAIL(DMUON_ERR_ARGUMENT, "mesh is NULL; a place for the handle is wanted");
   DMUON_TRY(dmuon_bootstrap_check_mpi());
@@ -96,6 +164,7 @@ DMuonErrorCode DMuonMeshCreate(MPI_Comm comm, DMuonMesh *mesh) {
   }
   made->rank = dmuon_bootstrap_rank(made->bootstrap);
   made->size = dmuon_bootstrap_size(made->bootstrap);
+  dmuon_bootstrap_on_break(made->bootstrap, on_break, made);
   *mesh = made;
   return DMUON_SUCCESS;
 }
@@ -131,15 +200,6 @@ DMuonErrorCode DMuonMeshDestroy(DMuonMesh *mesh) {
   return DMUON_SUCCESS;
 }
 
-void dmuon_mesh_break(DMuonMesh mesh, DMuonErrorCode code) {
-  if (!DMuonErrorIsFatal(code)) return;
-  if (mesh->bootstrap) dmuon_bootstrap_break(mesh->bootstrap, code);
-  for (int axis = 0; axis < 3; axis++)
-    for (int role = 0; role < 2; role++)
-      if (mesh->comms[axis][role]) mesh->comms[axis][role]->ops->abort(mesh->comms[axis][role]);
-  if (mesh->device) dmuon_backend_break(mesh->device, code);
-}
-
 DMuonErrorCode dmuon_mesh_create_local_device(dmuon_context *context, dmuon_device **device) {
   DMUON_TRY(dmuon_backend_create_device(context, "host", 0, device));
   return DMUON_SUCCESS;
@@ -156,7 +216,9 @@ static DMuonErrorCode check_setter(DMuonMesh mesh, const char *call) {
 
 DMuonErrorCode DMuonMeshSetName(DMuonMesh mesh, const char *name) {
   DMUON_TRY(check_setter(mesh, __func__));
-  return dmuon_object_set_name(&mesh->object, name);
+  DMUON_TRY(dmuon_object_set_name(&mesh->object, name));
+  if (mesh->bootstrap) dmuon_bootstrap_set_name(mesh->bootstrap, mesh->object.name);
+  return DMUON_SUCCESS;
 }
 
 DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int shard, int tp) {
@@ -185,8 +247,6 @@ DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int shard, int 
   if (replicate < 0 || shard < 0 || tp < 0)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "coordinates (%d, %d, %d): each must be at least 0", replicate,
                shard, tp);
-  if (!mesh->bootstrap)
-    DMUON_FAIL(DMUON_ERR_STATE, "a plan mesh has no ranks that could stand anywhere");
   mesh->given_coords[0] = replicate;
   mesh->given_coords[1] = shard;
   mesh->given_coords[2] = tp;
@@ -200,9 +260,9 @@ DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordina
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "device %d is none of host, cuda, trace", (int)device);
   if (ordinal < DMUON_DECIDE)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "ordinal %d must be at least 0, or DMUON_DECIDE", ordinal);
-  if (device != DMUON_DEVICE_HOST)
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "backend %s is not compiled in; this library has host",
-               names[device]);
+  if (device == DMUON_DEVICE_CUDA)
+    DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
+               "backend %s is not compiled in; this library has host and trace", names[device]);
   DMUON_TRY(dmuon_options_store(&mesh->context.memory, &mesh_specs[DEVICE], names[device],
                                 &mesh->settings));
   mesh->program[DEVICE] = 1;

@@ -15,7 +15,7 @@ typedef struct {
   int64_t replicate, shard, tp; /* option, or DMUON_DECIDE */
   int64_t node_size;            /* 0: as found; N: pretend nodes of N ranks */
   double timeout;
-  char *device;            /* "host", "host:deferred,seed=7" */
+  char *device;            /* "host", "host:deferred,seed=7", "trace" */
   int64_t reduce_fanin;    /* default 32 */
   int64_t chunk_bytes;     /* default 4 MB */
   double message_delay;    /* seconds; 0: none */
@@ -28,7 +28,7 @@ struct DMuonMesh_ {
   dmuon_mesh_settings settings;
   dmuon_bootstrap *bootstrap; /* NULL on a plan mesh */
   dmuon_device *device;
-  int rank, size;            /* in the bootstrap; 0 and R*G*T on a plan mesh */
+  int rank, size;            /* in the bootstrap; the one played and R*G*T on a plan mesh */
   int sizes[3], coords[3];   /* by DMuonAxis; after SetUp */
   int given_coords[3];       /* SetCoords, or -1 */
   int *node;                 /* [size] lowest rank on the same node */
@@ -39,7 +39,9 @@ struct DMuonMesh_ {
   dmuon_layout_machine machine;
   dmuon_size_reason reasons[3];
   int64_t optimizers; /* set up on it so far */
-  int is_split; /* the bootstrap made the communicators of these sizes and order */
+  int is_split;       /* the bootstrap made the communicators of these sizes and order */
+  int tie_count, tie_capacity;
+  DMuonMesh *ties; /* that break when this one does, and the other way round; not retained */
   int table_count;
   const dmuon_option_table *tables[8]; /* of the classes of objects on this mesh */
 };
@@ -52,12 +54,15 @@ void dmuon_mesh_retain(DMuonMesh mesh);
 /* The last release is collective. NULL is fine. */
 void dmuon_mesh_release(DMuonMesh mesh);
 
-/* The communicator of axis and role; its size is 1 where the axis is. After SetUp; not on a plan
- * mesh. */
+/* The communicator of axis and role; its size is 1 where the axis is. After SetUp; on a plan mesh
+ * those that record, where its device does. */
 dmuon_comm *dmuon_mesh_comm(DMuonMesh mesh, DMuonAxis axis, dmuon_role role);
 /* Position (r*G + s)*T + t of this rank, and data rank r*G + s. */
 int dmuon_mesh_position(DMuonMesh mesh);
 int dmuon_mesh_is_plan(DMuonMesh mesh);
+/* A plan mesh that is set up plays the rank at these coordinates from now on: its communicators are
+ * that rank's. Nothing that was set up on it before may be used meanwhile. */
+DMuonErrorCode dmuon_mesh_play(DMuonMesh mesh, int replicate, int shard, int tp);
 
 /* A device on this process's CPU that knows neither a mesh nor MPI, for what works without them.
  * *device: to be given to its destroy. */
@@ -79,7 +84,12 @@ DMuonErrorCode dmuon_mesh_agree_error(DMuonMesh mesh, const char *what, DMuonErr
 DMuonErrorCode dmuon_mesh_write(DMuonMesh mesh, const char *what, const dmuon_text *text,
                                 const char *path);
 
-/* The mesh's device gave up, or a wait did: no later call waits. */
+/* The mesh's device gave up, or a wait did: no later call waits, and the other ranks are told. */
 void dmuon_mesh_break(DMuonMesh mesh, DMuonErrorCode code);
+/* Parameters of one model live on both: from now on what breaks one breaks the other, until untied
+ * (as often as tied), or one of them goes. Local; every rank of a and b has to do it. Nothing for
+ * NULL, plan meshes, and a mesh with itself. DMUON_ERR_MEMORY. */
+DMuonErrorCode dmuon_mesh_tie(DMuonMesh a, DMuonMesh b);
+void dmuon_mesh_untie(DMuonMesh a, DMuonMesh b);
 
 #endif

@@ -91,8 +91,8 @@ static DMuonErrorCode place_by_coords(DMuonMesh mesh, const int64_t want[3], pla
 
 /* Whether any rank gave coordinates. */
 static DMuonErrorCode ask_for_coords(DMuonMesh mesh, int *any) {
-  *any = mesh->given_coords[0] >= 0;
-  if (!mesh->bootstrap) return DMUON_SUCCESS;
+  *any = mesh->bootstrap && mesh->given_coords[0] >= 0;
+  if (!mesh->bootstrap) return DMUON_SUCCESS; /* every rank stands where the order puts it */
   return dmuon_agree_reduce(mesh->bootstrap, agreeing, any, sizeof *any, dmuon_agree_larger, NULL);
 }
 
@@ -132,6 +132,37 @@ static DMuonErrorCode find_places(DMuonMesh mesh, placing *p) {
   }
   DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, code));
   if (by_coords) DMUON_TRY(place_by_coords(mesh, want, p));
+  return DMUON_SUCCESS;
+}
+
+/* Coordinates of a plan mesh say which of its ranks this process plays. */
+static DMuonErrorCode check_played(const int sizes[3], const int coords[3]) {
+  for (int a = 0; a < 3; a++)
+    if (coords[a] < 0 || coords[a] >= sizes[a])
+      DMUON_FAIL(DMUON_ERR_SETUP, "coordinates (%d, %d, %d) are not in the plan of %dx%dx%d",
+                 coords[0], coords[1], coords[2], sizes[0], sizes[1], sizes[2]);
+  return DMUON_SUCCESS;
+}
+
+static void play(DMuonMesh mesh, const int coords[3]) {
+  memcpy(mesh->coords, coords, sizeof mesh->coords);
+  mesh->rank = mesh->rank_at[dmuon_mesh_position(mesh)];
+  for (int axis = 0; axis < 3; axis++)
+    for (int role = 0; role < 2; role++) {
+      dmuon_comm *comm = mesh->comms[axis][role];
+      if (!comm) continue;
+      comm->rank = mesh->coords[axis];
+      comm->size = mesh->sizes[axis];
+      memset(&comm->counters, 0, sizeof comm->counters);
+    }
+}
+
+DMuonErrorCode dmuon_mesh_play(DMuonMesh mesh, int replicate, int shard, int tp) {
+  const int coords[3] = {replicate, shard, tp};
+  DMUON_TRY(dmuon_object_check_state(mesh, DMUON_CLASS_MESH, 1, __func__));
+  if (mesh->bootstrap) DMUON_FAIL(DMUON_ERR_STATE, "a mesh of real ranks plays none; plans do");
+  DMUON_TRY(check_played(mesh->sizes, coords));
+  play(mesh, coords);
   return DMUON_SUCCESS;
 }
 
@@ -178,9 +209,27 @@ static void drop_device(DMuonMesh mesh, dmuon_comm *comms[3][2]) {
   for (int axis = 0; axis < 3; axis++)
     for (int role = 0; role < 2; role++)
       if (comms[axis][role]) comms[axis][role]->ops->free(comms[axis][role]);
-  dmuon_bootstrap_set_progress(mesh->bootstrap, NULL, NULL);
+  if (mesh->bootstrap) dmuon_bootstrap_set_progress(mesh->bootstrap, NULL, NULL);
   if (mesh->device) mesh->device->ops->destroy(mesh->device);
   mesh->device = NULL;
+}
+
+/* The device of a plan mesh, where one was asked for that can do without ranks. */
+static DMuonErrorCode make_plan_device(DMuonMesh mesh) {
+  static const int first[3] = {0, 0, 0};
+  const int *coords = mesh->given_coords[0] >= 0 ? mesh->given_coords : first;
+  DMUON_TRY(check_played(mesh->sizes, coords));
+  if (dmuon_backend_is_for_plans(mesh->settings.device)) {
+    DMUON_TRY(dmuon_backend_create_device(&mesh->context, mesh->settings.device, 0, &mesh->device));
+    DMuonErrorCode code = make_comms(mesh, mesh->comms);
+    if (code) {
+      drop_device(mesh, mesh->comms);
+      memset(mesh->comms, 0, sizeof mesh->comms);
+      return code;
+    }
+  }
+  play(mesh, coords);
+  return DMUON_SUCCESS;
 }
 
 static DMuonErrorCode make_device(DMuonMesh mesh) {
@@ -227,7 +276,7 @@ static DMuonErrorCode set_up(DMuonMesh mesh) {
   if (!code) code = check_split(mesh, &p);
   if (!code) {
     take_places(mesh, &p);
-    if (mesh->bootstrap) code = make_device(mesh);
+    code = mesh->bootstrap ? make_device(mesh) : make_plan_device(mesh);
   }
   dmuon_memory_free(p.node);
   dmuon_memory_free(p.rank_at);

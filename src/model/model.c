@@ -19,6 +19,8 @@ void dmuon_model_retain(DMuonModel model) {
 }
 
 void dmuon_registry_free(dmuon_registry *registry) {
+  for (int i = 1; registry->meshes && i < registry->tied; i++)
+    dmuon_mesh_untie(registry->meshes[0].mesh, registry->meshes[i].mesh);
   for (int i = 0; registry->meshes && i < registry->mesh_count; i++) {
     dmuon_memory_free(registry->meshes[i].name);
     dmuon_memory_free(registry->meshes[i].ranks);

@@ -21,6 +21,7 @@ typedef struct {
   dmuon_memory *memory;
   int mesh_count; /* 0 is the model's own */
   dmuon_registry_mesh *meshes;
+  int tied; /* so many of them break with the model's own, and it with them */
   int param_count;
   dmuon_param *params;
   int local_count;      /* parameters that this rank holds */

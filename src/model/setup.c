@@ -260,6 +260,8 @@ static DMuonErrorCode keep_meshes(work *w, const dmuon_list *own) {
     dmuon_mesh_retain(h->mesh);
     to->mesh = h->mesh;
   }
+  for (registry->tied = 1; registry->tied < count; registry->tied++)
+    DMUON_TRY(dmuon_mesh_tie(registry->meshes[0].mesh, registry->meshes[registry->tied].mesh));
   return DMUON_SUCCESS;
 }
 

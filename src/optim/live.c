@@ -110,6 +110,9 @@ DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, void *weights
   }
   DMUON_TRY(check_id(opt, id));
   const dmuon_param *param = &opt->model->registry.params[opt->model->registry.local_to_global[id]];
+  if (param->is_lent)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s lives in the library's memory and has no arrays",
+               param->name);
   if (!weights && param->numel > 0)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s: weights are NULL; after SetUp they must exist",
                param->name);
@@ -159,7 +162,7 @@ static DMuonErrorCode make_accumulators(DMuonOptimizer opt) {
       dmuon_memory_alloc(&opt->object.context->memory, registry->local_count, sizeof *made, &made);
   for (int id = 0; !code && id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    if (param->route == DMUON_ROUTE_FROZEN) continue;
+    if (param->route == DMUON_ROUTE_FROZEN || param->is_lent) continue;
     code = device->ops->alloc(
         device, param->numel * (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype)),
         &made[id]);
@@ -194,13 +197,17 @@ DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt) {
     opt->accumulated[id] = opt->accumulators[id];
   }
   opt->accumulate_calls++;
-  if (opt->samples >= 0) opt->accumulated_samples += opt->samples;
+  if (opt->samples >= 0 && !dmuon_lend_is_used(&opt->lend))
+    opt->accumulated_samples += opt->samples; /* else passes count them */
   return dmuon_optimizer_settle(opt, ops->queue_sync(opt->runtime.local));
 }
 
 DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, __func__));
   dmuon_optimizer_forget_accumulated(opt);
+  if (dmuon_lend_is_used(&opt->lend)) /* looks at gradients that are under way end here */
+    DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->lend.caller));
+  dmuon_lend_forget_sums(&opt->lend);
   return DMUON_SUCCESS;
 }
 

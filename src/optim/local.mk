@@ -1,10 +1,16 @@
 libdmuon_core_la_SOURCES += \
 	src/optim/ballot.c src/optim/ballot.h \
+	src/optim/group.c \
+	src/optim/invariants.c \
 	src/optim/live.c \
+	src/optim/many.c \
 	src/optim/optimizer.h \
+	src/optim/pass.c src/optim/pass.h \
+	src/optim/random.c \
 	src/optim/settings.c \
 	src/optim/setup.c \
 	src/optim/state.c \
 	src/optim/step.c \
 	src/optim/view.c \
-	src/optim/vote.c src/optim/vote.h
+	src/optim/vote.c src/optim/vote.h \
+	src/optim/whole.c src/optim/whole.h

@@ -3,10 +3,11 @@
 #ifndef DMUON_OPTIM_OPTIMIZER_H
 #define DMUON_OPTIM_OPTIMIZER_H
 
+#include <dmuon/group.h>
 #include <dmuon/optimizer.h>
 
 #include "base/object.h"
-#include "engine/runtime.h"
+#include "engine/lend.h"
 #include "model/model.h"
 #include "ns/ns.h"
 #include "optim/ballot.h"
@@ -18,8 +19,13 @@ typedef struct {
   dmuon_rule rule;
   int clip;
   double clip_norm;
-  int replicate_async;
-  int64_t initial_root; /* DMUON_ALL: -1 */
+  int64_t replicate_async; /* -1: for lent parameters */
+  int64_t initial_root;    /* DMUON_ALL: -1 */
+  int order, grad_mode, reshard, muon_forward_unshard;
+  int64_t prefetch_depth, backward_prefetch_depth, open_groups, post_step_prefetch;
+  int delay_stage2_to_optimizer;
+  double publish_bucket_mb;
+  int check_invariants;
 } dmuon_optimizer_settings;
 
 extern const dmuon_option_table dmuon_optimizer_option_table;
@@ -32,21 +38,38 @@ typedef struct {
   double value;
 } dmuon_hyper_rule;
 
+typedef struct dmuon_pass_vote dmuon_pass_vote; /* pass.c */
+
+/* What a program opens: a group of the optimizer. */
+#define DMUON_GROUP_MAGIC 0x6d75676eu
+struct DMuonGroup_ {
+  unsigned magic;
+  DMuonOptimizer opt;
+  int index;
+};
+
 struct DMuonOptimizer_ {
   dmuon_object object;
   DMuonModel model;         /* retained */
   DMuonPartition partition; /* retained; NULL: made by SetUp */
   DMuonNewtonSchulz ns;     /* retained; NULL: made by SetUp from the recipe */
   dmuon_optimizer_settings settings;
-  unsigned char program[32]; /* by option: the program set it */
+  unsigned char program[48]; /* by option: the program set it */
   int hyper_rule_count, hyper_rule_capacity;
   dmuon_hyper_rule *hyper_rules;
+  DMuonInitFunction init;
+  void *init_context;
   double factor;  /* of every learning rate */
   double samples; /* of this rank's gradients; negative: means, not sums */
 
   /* After SetUp. Arrays by id unless said. */
   int64_t number; /* among the optimizers set up on the mesh, from 1: the same on all ranks */
   dmuon_runtime runtime;
+  dmuon_lend lend;
+  int group_count;
+  struct DMuonGroup_ *groups;
+  dmuon_pass_vote *pass_vote;
+  int is_async; /* new values may be under way when Step returns */
   dmuon_param_arrays *arrays;
   dmuon_hyper *hyper;        /* without the factor */
   dmuon_param_state *states; /* filled where this rank is the owner */
@@ -86,6 +109,8 @@ void dmuon_optimizer_resolve_hyper(DMuonOptimizer opt, const dmuon_param *param,
 void dmuon_optimizer_teardown(DMuonOptimizer opt);
 /* Accumulated gradients are used up or dropped. */
 void dmuon_optimizer_forget_accumulated(DMuonOptimizer opt);
+/* Lent values at SetUp: from the program's function, or zeros. */
+DMuonErrorCode dmuon_optimizer_init_values(DMuonOptimizer opt);
 /* The owner's copy follows the caller's array again. */
 DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt);
 

@@ -7,6 +7,10 @@
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 
+static const char *const order_names[] = {"registered", "program", NULL};
+static const char *const grad_mode_names[] = {"add", "overwrite", NULL};
+static const char *const reshard_names[] = {"z3", "z2", NULL};
+static const char *const unshard_names[] = {"broadcast", "all_gather", NULL};
 const char *const dmuon_clip_names[] = {"none", "global", "by_route", NULL};
 
 #define AT(field) offsetof(dmuon_optimizer_settings, field)
@@ -48,10 +52,35 @@ static const dmuon_option_spec specs[] = {
      "clipping by gradient norm"},
     {"clip_norm", DMUON_OPTION_REAL, AT(clip_norm), "1", 0, 1e300, NULL,
      "largest norm that clipping lets through"},
-    {"replicate_async", DMUON_OPTION_BOOL, AT(replicate_async), "0", 0, 1, NULL,
-     "Step returns before new weights are everywhere; Wait before reading them"},
+    {"replicate_async", DMUON_OPTION_INT, AT(replicate_async), "-1", -1, 1, NULL,
+     "1: Step returns before new values are everywhere (Wait before reading arrays of yours); 0: "
+     "it "
+     "waits; -1: 1 when all parameters live in the library's memory, else 0"},
     {"initial_root", DMUON_OPTION_INT, AT(initial_root), "0", -1, 2147483647, NULL,
      "data rank whose arrays all ranks start from; -1: equal already"},
+    {"order", DMUON_OPTION_ENUM, AT(order), "registered", 0, 0, order_names,
+     "order of groups: as registered, or as the program runs them, the same on all ranks"},
+    {"grad_mode", DMUON_OPTION_ENUM, AT(grad_mode), "add", 0, 0, grad_mode_names,
+     "lent gradients: zeroed and added to, or overwritten"},
+    {"reshard", DMUON_OPTION_ENUM, AT(reshard), "z3", 0, 0, reshard_names,
+     "z2: every group keeps its buffer until Step"},
+    {"prefetch_depth", DMUON_OPTION_INT, AT(prefetch_depth), "1", 0, 16, NULL,
+     "groups fetched ahead in forward"},
+    {"backward_prefetch_depth", DMUON_OPTION_INT, AT(backward_prefetch_depth), "1", 0, 16, NULL,
+     "groups fetched ahead in backward"},
+    {"open_groups", DMUON_OPTION_INT, AT(open_groups), "2", 1, 64, NULL,
+     "groups that can be open at once: so many buffers of values and of gradients at least"},
+    {"post_step_prefetch", DMUON_OPTION_INT, AT(post_step_prefetch), "0", 0, 16, NULL,
+     "groups fetched at the end of Step"},
+    {"delay_stage2_to_optimizer", DMUON_OPTION_BOOL, AT(delay_stage2_to_optimizer), "1", 0, 1, NULL,
+     "0: backward waits for the second stage of the mean, too"},
+    {"publish_bucket_mb", DMUON_OPTION_REAL, AT(publish_bucket_mb), "0", 0, 1e9, NULL,
+     "megabytes of new values published by one operation; 0: a group's all at once"},
+    {"muon_forward_unshard", DMUON_OPTION_ENUM, AT(muon_forward_unshard), "broadcast", 0, 0,
+     unshard_names,
+     "lent Muon parameters come from their owners, or are kept in equal parts and gathered"},
+    {"check_invariants", DMUON_OPTION_BOOL, AT(check_invariants), "0", 0, 1, NULL,
+     "check after every Step and pass what must hold (DMuonOptimizerCheckInvariants)"},
 };
 #undef AT
 #undef RULE
@@ -168,6 +197,29 @@ DMuonErrorCode DMuonOptimizerSetAsync(DMuonOptimizer opt, int async) {
   DMUON_TRY(check_setter(opt, __func__));
   opt->settings.replicate_async = async != 0;
   program_set(opt, "replicate_async");
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode DMuonOptimizerSetOrder(DMuonOptimizer opt, DMuonOrder order) {
+  DMUON_TRY(check_setter(opt, __func__));
+  DMUON_TRY(check_range("order", order, DMUON_ORDER_REGISTERED, DMUON_ORDER_PROGRAM));
+  opt->settings.order = (int)order;
+  program_set(opt, "order");
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode DMuonOptimizerSetGradMode(DMuonOptimizer opt, DMuonGradMode mode) {
+  DMUON_TRY(check_setter(opt, __func__));
+  DMUON_TRY(check_range("gradient mode", mode, DMUON_GRAD_ADD, DMUON_GRAD_OVERWRITE));
+  opt->settings.grad_mode = (int)mode;
+  program_set(opt, "grad_mode");
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode DMuonOptimizerSetInit(DMuonOptimizer opt, DMuonInitFunction init, void *ctx) {
+  DMUON_TRY(check_setter(opt, __func__));
+  opt->init = init;
+  opt->init_context = ctx;
   return DMUON_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include "base/glob.h"
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
+#include "optim/pass.h"
 #include "optim/vote.h"
 
 DMuonMesh dmuon_optimizer_mesh(DMuonOptimizer opt) {
@@ -52,8 +53,12 @@ void dmuon_optimizer_teardown(DMuonOptimizer opt) {
     device->ops->free(device, opt->accumulators[i]);
   if (device) device->ops->free(device, opt->workspace);
   for (int i = 0; opt->plans && i < count; i++) dmuon_update_plan_free(&opt->plans[i]);
+  dmuon_lend_destroy(&opt->lend);
   dmuon_runtime_destroy(&opt->runtime);
   opt->workspace = NULL;
+  for (int g = 0; opt->groups && g < opt->group_count; g++) opt->groups[g].magic = 0;
+  dmuon_memory_release(&opt->groups);
+  dmuon_memory_release(&opt->pass_vote);
   dmuon_memory_release(&opt->states);
   dmuon_memory_release(&opt->plans);
   dmuon_memory_release(&opt->own_master);
@@ -117,8 +122,8 @@ static DMuonErrorCode check_params(DMuonOptimizer opt) {
     const dmuon_registry_mesh *mesh = &registry->meshes[m];
     if (mesh->tp > 1)
       DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
-                 "mesh \"%s\" has %d tensor parallel ranks; the replicated runtime needs tp = 1",
-                 mesh->name, mesh->tp);
+                 "mesh \"%s\" has %d tensor parallel ranks; the optimizer needs tp = 1", mesh->name,
+                 mesh->tp);
     if (opt->settings.initial_root >= mesh->replicate * mesh->shard)
       DMUON_FAIL(DMUON_ERR_ARGUMENT, "initial root is data rank %lld; mesh \"%s\" has %d",
                  (long long)opt->settings.initial_root, mesh->name, mesh->replicate * mesh->shard);
@@ -126,10 +131,11 @@ static DMuonErrorCode check_params(DMuonOptimizer opt) {
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
     const dmuon_param_arrays *arrays = &opt->arrays[id];
-    if (!opt->model->arrays[id].has_arrays)
-      DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
-                 "%s was registered without arrays; the replicated runtime updates arrays of the "
-                 "caller (AddParamArray)",
+    if (param->is_lent) continue;
+    if (param->route == DMUON_ROUTE_ADAMW_SHARDED)
+      DMUON_FAIL(DMUON_ERR_SETUP,
+                 "%s is routed to adamw_sharded but registered with arrays; flat parts are of "
+                 "parameters in the library's memory (AddParam)",
                  param->name);
     if (!arrays->weights && param->numel > 0)
       DMUON_FAIL(DMUON_ERR_SETUP, "%s has no weights; give them with SetArrays before SetUp",
@@ -178,7 +184,45 @@ static DMuonErrorCode zeroed(DMuonOptimizer opt, int64_t bytes, void **ptr) {
   return device->ops->zero(opt->runtime.compute, *ptr, bytes);
 }
 
-/* State, plans and workspace of what this rank owns; counts the operations of a step. */
+/* The master of a parameter that this rank updates: the values themselves where they have its dtype,
+ * else memory of its own. */
+static DMuonErrorCode make_master(DMuonOptimizer opt, int bundle, int index) {
+  const dmuon_bundle_param *p = &opt->runtime.packing.bundles[bundle].params[index];
+  const dmuon_param *param = &opt->model->registry.params[p->param];
+  dmuon_param_state *state = &opt->states[p->id];
+  if (param->master_dtype == param->dtype) {
+    state->master =
+        param->is_lent ? dmuon_lend_value(&opt->lend, bundle, index) : opt->arrays[p->id].weights;
+    return DMUON_SUCCESS;
+  }
+  DMUON_TRY(
+      zeroed(opt, p->mine_count * (int64_t)dmuon_dtype_bytes(param->master_dtype), &state->master));
+  opt->own_master[p->id] = 1;
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p,
+                                 int64_t *workspace, int64_t *operations) {
+  const dmuon_param *param = &opt->model->registry.params[p->param];
+  dmuon_device *device = opt->runtime.device;
+  dmuon_param_state *state = &opt->states[p->id];
+  dmuon_update_plan *plan = &opt->plans[p->id];
+  const int64_t bytes = p->mine_count * (int64_t)dmuon_dtype_bytes(param->state_dtype);
+  if (param->route != DMUON_ROUTE_MUON) {
+    DMUON_TRY(zeroed(opt, bytes, &state->exp_avg));
+    return zeroed(opt, bytes, &state->exp_avg_sq);
+  }
+  DMUON_TRY(dmuon_update_plan_make(&opt->object.context->memory, param, &opt->ns->recipe, plan));
+  DMUON_TRY(zeroed(opt, bytes, &state->momentum));
+  for (int64_t j = 0; j < plan->piece_count; j++)
+    DMUON_TRY(device->ops->reserve_matrix(device, plan->plans[j].iterate, plan->plans[j].small,
+                                          plan->plans[j].big));
+  if (plan->workspace_bytes > *workspace) *workspace = plan->workspace_bytes;
+  *operations += plan->operations;
+  return DMUON_SUCCESS;
+}
+
+/* State, plans and workspace of what this rank updates; counts the operations of a step. */
 static DMuonErrorCode make_owned(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   const dmuon_packing *packing = &opt->runtime.packing;
@@ -187,34 +231,13 @@ static DMuonErrorCode make_owned(DMuonOptimizer opt) {
 
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
-    operations += 32 + 4 * (int64_t)bundle->count;
+    const int lent = bundle->residency != DMUON_RESIDENCY_REPLICATED;
+    operations +=
+        32 + (lent ? 48 + bundle->bucket_count : 0) + (lent ? 12 : 4) * (int64_t)bundle->count;
     for (int i = 0; i < bundle->count; i++) {
-      const dmuon_bundle_param *p = &bundle->params[i];
-      const dmuon_param *param = &registry->params[p->param];
-      dmuon_param_state *state = &opt->states[p->id];
-      const int64_t bytes = param->numel * (int64_t)dmuon_dtype_bytes(param->state_dtype);
-      if (!p->is_mine) continue;
-      if (param->route == DMUON_ROUTE_MUON) {
-        dmuon_update_plan *plan = &opt->plans[p->id];
-        DMUON_TRY(
-            dmuon_update_plan_make(&opt->object.context->memory, param, &opt->ns->recipe, plan));
-        DMUON_TRY(zeroed(opt, bytes, &state->momentum));
-        for (int64_t j = 0; j < plan->piece_count; j++)
-          DMUON_TRY(device->ops->reserve_matrix(device, plan->plans[j].iterate,
-                                                plan->plans[j].small, plan->plans[j].big));
-        if (plan->workspace_bytes > workspace) workspace = plan->workspace_bytes;
-        operations += plan->operations;
-      } else {
-        DMUON_TRY(zeroed(opt, bytes, &state->exp_avg));
-        DMUON_TRY(zeroed(opt, bytes, &state->exp_avg_sq));
-      }
-      if (param->master_dtype == param->dtype) {
-        state->master = opt->arrays[p->id].weights;
-      } else {
-        DMUON_TRY(zeroed(opt, param->numel * (int64_t)dmuon_dtype_bytes(param->master_dtype),
-                         &state->master));
-        opt->own_master[p->id] = 1;
-      }
+      if (!bundle->params[i].is_mine) continue;
+      DMUON_TRY(make_state(opt, &bundle->params[i], &workspace, &operations));
+      DMUON_TRY(make_master(opt, b, i));
     }
   }
   DMUON_TRY(device->ops->alloc(device, workspace, &opt->workspace));
@@ -227,17 +250,51 @@ static DMuonErrorCode make_owned(DMuonOptimizer opt) {
   return device->ops->queue_sync(opt->runtime.compute);
 }
 
+static DMuonErrorCode make_groups(DMuonOptimizer opt) {
+  const dmuon_optimizer_settings *s = &opt->settings;
+  dmuon_memory *memory = &opt->object.context->memory;
+  const dmuon_lend_settings settings = {.order = (DMuonOrder)s->order,
+                                        .grad_mode = (DMuonGradMode)s->grad_mode,
+                                        .all_z2 = s->reshard == DMUON_Z2,
+                                        .prefetch_depth = (int)s->prefetch_depth,
+                                        .backward_prefetch_depth = (int)s->backward_prefetch_depth,
+                                        .open_groups = (int)s->open_groups,
+                                        .post_step_prefetch = (int)s->post_step_prefetch,
+                                        .delay_stage2 = s->delay_stage2_to_optimizer};
+  DMUON_TRY(dmuon_lend_create(&opt->runtime, &settings, &opt->lend));
+  opt->group_count = opt->lend.groups.count;
+  DMUON_TRY(dmuon_memory_alloc(memory, opt->group_count, sizeof *opt->groups, &opt->groups));
+  for (int g = 0; g < opt->group_count; g++)
+    opt->groups[g] = (struct DMuonGroup_){DMUON_GROUP_MAGIC, opt, g};
+  return dmuon_memory_alloc(memory, dmuon_pass_vote_bytes(opt->model->registry.param_count), 1,
+                            &opt->pass_vote);
+}
+
+static int has_arrays(DMuonOptimizer opt) {
+  for (int i = 0; i < opt->model->registry.param_count; i++)
+    if (!opt->model->registry.params[i].is_lent) return 1;
+  return 0;
+}
+
 static DMuonErrorCode make_all(DMuonOptimizer opt) {
   DMuonMesh mesh = dmuon_optimizer_mesh(opt);
   const dmuon_registry *registry = &opt->model->registry;
+  const dmuon_packing_options packing = {
+      .gathers = opt->settings.muon_forward_unshard != 0,
+      .bucket_bytes = (int64_t)(opt->settings.publish_bucket_mb * 1048576)};
+  opt->is_async =
+      opt->settings.replicate_async < 0 ? !has_arrays(opt) : (int)opt->settings.replicate_async;
   DMUON_TRY(make_tables(opt));
   DMUON_TRY(check_params(opt));
-  DMUON_TRY(dmuon_runtime_create(registry, mesh->device, opt->partition->owners, &opt->runtime));
+  DMUON_TRY(dmuon_runtime_create(registry, mesh->device, opt->partition->owners, &packing,
+                                 &opt->runtime));
+  DMUON_TRY(make_groups(opt));
   DMUON_TRY(make_owned(opt));
-  int64_t largest =
-      opt->ballot ? dmuon_ballot_bytes(registry->mesh_count, registry->param_count) : 0;
+  int64_t largest = dmuon_ballot_bytes(registry->mesh_count, registry->param_count);
   if (largest < registry->param_count * (int64_t)sizeof *opt->norms)
     largest = registry->param_count * (int64_t)sizeof *opt->norms;
+  if (largest < dmuon_pass_vote_bytes(registry->param_count))
+    largest = dmuon_pass_vote_bytes(registry->param_count);
   return dmuon_agree_reserve(mesh->bootstrap, largest);
 }
 
@@ -247,7 +304,7 @@ DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt) {
   dmuon_device *device = opt->runtime.device;
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    if (!opt->own_master[id]) continue;
+    if (!opt->own_master[id] || param->is_lent) continue;
     DMUON_TRY(device->ops->cast(opt->runtime.compute, param->numel, opt->states[id].master,
                                 param->master_dtype, opt->arrays[id].weights, param->dtype));
   }
@@ -280,6 +337,7 @@ static DMuonErrorCode set_up(DMuonOptimizer opt) {
     code =
         dmuon_runtime_broadcast_arrays(&opt->runtime, (int)opt->settings.initial_root, opt->arrays);
   if (!code) code = dmuon_optimizer_refresh_masters(opt);
+  if (!code) code = dmuon_optimizer_init_values(opt);
   if (code) {
     dmuon_memory_free(owners);
     return dmuon_optimizer_settle(opt, code);
@@ -306,7 +364,8 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   if (opt->object.is_set_up) return DMUON_SUCCESS;
   DMuonMesh mesh = dmuon_optimizer_mesh(opt);
-  if (dmuon_mesh_is_plan(mesh))
+  if (dmuon_mesh_is_plan(mesh)) DMUON_TRY(DMuonMeshSetUp(mesh));
+  if (dmuon_mesh_is_plan(mesh) && !mesh->device)
     DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
                "mesh \"%s\" is a plan without ranks; model and partition work on it, the optimizer "
                "needs a mesh made by DMuonMeshCreate",

@@ -10,6 +10,7 @@
 #include "clip/clip.h"
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
+#include "optim/pass.h"
 #include "optim/vote.h"
 
 DMuonErrorCode dmuon_optimizer_settle(DMuonOptimizer opt, DMuonErrorCode code) {
@@ -53,14 +54,20 @@ static DMuonErrorCode look_for_nonfinite(DMuonOptimizer opt) {
                                                 .src_dtype = param->grad_dtype},
                                   &opt->nonfinite[id]));
   }
-  return ops->queue_sync(opt->runtime.compute);
+  DMUON_TRY(ops->queue_sync(opt->runtime.compute));
+  if (!dmuon_lend_is_used(&opt->lend)) return DMUON_SUCCESS;
+  DMUON_TRY(dmuon_lend_look_for_nonfinite(&opt->lend));
+  for (int id = 0; id < registry->local_count; id++)
+    if (registry->params[registry->local_to_global[id]].is_lent)
+      opt->nonfinite[id] = opt->lend.nonfinite[id];
+  return DMUON_SUCCESS;
 }
 
 static DMuonErrorCode check_weights(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    if (!opt->arrays[id].weights && param->numel > 0)
+    if (!opt->arrays[id].weights && param->numel > 0 && !param->is_lent)
       DMUON_FAIL(DMUON_ERR_STATE, "%s has no weights; give them with SetArrays", param->name);
   }
   return DMUON_SUCCESS;
@@ -82,6 +89,7 @@ static int choose_active(DMuonOptimizer opt) {
     int any = 0;
     for (int i = 0; i < packing->bundles[b].count && !any; i++)
       any = takes_part(opt, packing->bundles[b].params[i].param);
+    if (packing->bundles[b].residency == DMUON_RESIDENCY_FROZEN) any = 0;
     if (any) opt->active[count++] = b;
   }
   return count;
@@ -95,12 +103,17 @@ static double divisor_of(DMuonOptimizer opt, const dmuon_bundle *bundle) {
   return vote->samples > 0 ? vote->samples : 1;
 }
 
+static int is_lent(DMuonOptimizer opt, int bundle) {
+  return opt->runtime.packing.bundles[bundle].residency != DMUON_RESIDENCY_REPLICATED;
+}
+
+/* Flat parts of one parameter are of several ranks. */
 static void combine_norms(void *into, const void *from, int64_t bytes, void *context) {
   dmuon_norm *a = into;
   const dmuon_norm *b = from;
   (void)context;
   for (int64_t i = 0; i < bytes / (int64_t)sizeof *a; i++)
-    if (a[i].sum == 0) a[i] = b[i];
+    a[i] = a[i].sum == 0 ? b[i] : b[i].sum == 0 ? a[i] : dmuon_norm_combine(&a[i], &b[i]);
 }
 
 /* Every owner's norms to every rank, then the factors. Waits. */
@@ -109,6 +122,10 @@ static DMuonErrorCode decide_clipping(DMuonOptimizer opt, int active_count,
   dmuon_runtime *runtime = &opt->runtime;
   const dmuon_registry *registry = &opt->model->registry;
   const DMuonDeviceOps *ops = runtime->device->ops;
+  for (int a = 0; a < active_count; a++)
+    if (is_lent(opt, opt->active[a]))
+      DMUON_TRY(dmuon_lend_finish_mean(&opt->lend, opt->active[a],
+                                       divisor_of(opt, &runtime->packing.bundles[opt->active[a]])));
   DMUON_TRY(dmuon_runtime_sync(runtime));
   memset(opt->norms, 0, (size_t)registry->param_count * sizeof *opt->norms);
   for (int a = 0; a < active_count; a++) {
@@ -116,9 +133,9 @@ static DMuonErrorCode decide_clipping(DMuonOptimizer opt, int active_count,
     for (int i = 0; i < bundle->count; i++) {
       const int p = bundle->params[i].param;
       if (!bundle->params[i].is_mine || !takes_part(opt, p)) continue;
-      DMUON_TRY(ops->norm(runtime->compute, bundle->sum_dtype, 1, registry->params[p].numel,
-                          dmuon_runtime_mean(runtime, opt->active[a], i), registry->params[p].numel,
-                          &opt->norms[p]));
+      const int64_t count = bundle->params[i].mine_count;
+      DMUON_TRY(ops->norm(runtime->compute, bundle->sum_dtype, 1, count,
+                          dmuon_runtime_mean(runtime, opt->active[a], i), count, &opt->norms[p]));
     }
   }
   DMUON_TRY(ops->queue_sync(runtime->compute));
@@ -137,15 +154,19 @@ static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, in
   const dmuon_bundle_param *p = &runtime->packing.bundles[bundle].params[index];
   const dmuon_param *param = &opt->model->registry.params[p->param];
   dmuon_param_state *state = &opt->states[p->id];
-  void *value = dmuon_runtime_value(runtime, bundle, index, slot);
+  const int lent = is_lent(opt, bundle);
+  void *value = lent ? dmuon_lend_value(&opt->lend, bundle, index)
+                     : dmuon_runtime_value(runtime, bundle, index, slot);
   dmuon_hyper hyper = opt->hyper[p->id];
   const int muon = param->route == DMUON_ROUTE_MUON;
 
+  if (!takes_part(opt, p->param) && lent) return DMUON_SUCCESS; /* it stays where it is */
   if (!takes_part(opt, p->param))
     return runtime->device->ops->cast(runtime->compute, param->numel, value, param->dtype,
                                       state->master, param->master_dtype);
   hyper.value[DMUON_HYPER_LR] *= opt->factor;
   const dmuon_update update = {.param = param,
+                               .count = p->mine_count,
                                .rule = &opt->settings.rule,
                                .hyper = &hyper,
                                .grad = dmuon_runtime_mean(runtime, bundle, index),
@@ -159,9 +180,30 @@ static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, in
   return dmuon_update_muon(runtime->compute, runtime->device, &opt->plans[p->id], &update, state);
 }
 
+/* The averaged gradient of a lent bundle; with clipping it was there for the norm already. */
+static DMuonErrorCode wait_lent_mean(DMuonOptimizer opt, int bundle) {
+  dmuon_runtime *runtime = &opt->runtime;
+  const DMuonDeviceOps *ops = runtime->device->ops;
+  DMUON_TRY(ops->stamp(runtime->compute, &runtime->stamps[bundle].update[0]));
+  if (opt->settings.clip == DMUON_CLIP_NONE)
+    DMUON_TRY(dmuon_lend_finish_mean(&opt->lend, bundle,
+                                     divisor_of(opt, &runtime->packing.bundles[bundle])));
+  DMUON_TRY(dmuon_lend_before_update(&opt->lend, bundle));
+  return ops->stamp(runtime->compute, &runtime->stamps[bundle].update[1]);
+}
+
+static DMuonErrorCode publish_lent(DMuonOptimizer opt, int bundle) {
+  dmuon_runtime *runtime = &opt->runtime;
+  DMUON_TRY(runtime->device->ops->stamp(runtime->compute, &runtime->stamps[bundle].update[2]));
+  return dmuon_lend_publish(&opt->lend, bundle);
+}
+
 static DMuonErrorCode update_bundle(DMuonOptimizer opt, int bundle, int slot,
                                     const dmuon_clip_result *clip) {
-  DMUON_TRY(dmuon_runtime_wait_mean(&opt->runtime, bundle, slot));
+  if (is_lent(opt, bundle))
+    DMUON_TRY(wait_lent_mean(opt, bundle));
+  else
+    DMUON_TRY(dmuon_runtime_wait_mean(&opt->runtime, bundle, slot));
   for (int i = 0; i < opt->runtime.packing.bundles[bundle].count; i++)
     if (opt->runtime.packing.bundles[bundle].params[i].is_mine)
       DMUON_TRY(update_param(opt, bundle, i, slot, clip));
@@ -178,6 +220,7 @@ static DMuonErrorCode run_pipeline(DMuonOptimizer opt, int active_count, dmuon_c
     const int bundle = action.bundle < 0 ? -1 : opt->active[action.bundle];
     switch (action.kind) {
       case DMUON_ACTION_REDUCE:
+        if (is_lent(opt, bundle)) break; /* backward has done it */
         DMUON_TRY(dmuon_runtime_reduce(runtime, bundle, slot, opt->arrays, opt->accumulated,
                                        divisor_of(opt, &runtime->packing.bundles[bundle])));
         break;
@@ -188,9 +231,11 @@ static DMuonErrorCode run_pipeline(DMuonOptimizer opt, int active_count, dmuon_c
         DMUON_TRY(update_bundle(opt, bundle, slot, clip));
         break;
       case DMUON_ACTION_PUBLISH:
-        DMUON_TRY(dmuon_runtime_publish(runtime, bundle, slot));
+        DMUON_TRY(is_lent(opt, bundle) ? publish_lent(opt, bundle)
+                                       : dmuon_runtime_publish(runtime, bundle, slot));
         break;
       case DMUON_ACTION_UNPACK:
+        if (is_lent(opt, bundle)) break; /* the next fetch brings it */
         DMUON_TRY(dmuon_runtime_unpack(runtime, bundle, slot, opt->arrays));
         break;
       case DMUON_ACTION_END:
@@ -271,7 +316,10 @@ static void fill_seconds(DMuonOptimizer opt, int active_count) {
 DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
   if (!opt->pending) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_mesh_check(dmuon_optimizer_mesh(opt)));
-  DMuonErrorCode code = dmuon_optimizer_settle(opt, dmuon_runtime_sync(&opt->runtime));
+  DMuonErrorCode code = dmuon_runtime_sync(&opt->runtime);
+  if (!code && dmuon_lend_is_used(&opt->lend))
+    code = opt->runtime.device->ops->queue_sync(opt->lend.caller);
+  code = dmuon_optimizer_settle(opt, code);
   opt->pending = 0;
   if (!code && !opt->seconds_known) fill_seconds(opt, opt->active_count);
   return code;
@@ -282,10 +330,12 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   dmuon_vote_input input = {.samples = -1};
 
   DMUON_TRY(dmuon_optimizer_drain(opt));
+  DMUON_TRY(dmuon_pass_close(opt, "Step", DMUON_ENDS_STEP, DMUON_SUCCESS));
   input.code = check_weights(opt);
   if (!input.code) input.code = look_for_nonfinite(opt);
   input.with_gradients = !input.code;
-  if (opt->samples >= 0) input.samples = opt->samples + opt->accumulated_samples;
+  if (opt->samples >= 0)
+    input.samples = opt->accumulated_samples + (dmuon_lend_is_used(&opt->lend) ? 0 : opt->samples);
   DMUON_TRY(dmuon_vote(opt, "the agreement of Step", &input));
 
   opt->active_count = 0;
@@ -298,14 +348,16 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   /* Gradients are free once the last bundle is packed; the rest may go on behind the caller. */
   dmuon_optimizer_forget_accumulated(opt);
   fill_info(opt, &clip);
-  if (opt->settings.replicate_async && opt->active_count > 0)
-    return dmuon_runtime_wait_packed(&opt->runtime);
+  DMUON_TRY(dmuon_lend_begin_step(&opt->lend));
+  if (dmuon_lend_is_used(&opt->lend)) DMUON_TRY(dmuon_lend_fetch_ahead(&opt->lend));
+  if (opt->is_async && opt->active_count > 0) return dmuon_runtime_wait_packed(&opt->runtime);
   return dmuon_optimizer_drain(opt);
 }
 
 DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
   DMuonErrorCode code = dmuon_optimizer_settle(opt, step(opt));
+  if (!code && opt->settings.check_invariants) code = DMuonOptimizerCheckInvariants(opt);
   if (code) DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
   return code;
 }

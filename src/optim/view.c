@@ -57,9 +57,8 @@ static void write_rule(DMuonOptimizer opt, dmuon_text *text) {
                  dmuon_missing_gradient_names[rule->missing_gradient],
                  dmuon_clip_names[settings->clip]);
   if (settings->clip != DMUON_CLIP_NONE) dmuon_text_add(text, " to %g", settings->clip_norm);
-  dmuon_text_add(
-      text, "; learning rate factor %g; %s\n", opt->factor,
-      settings->replicate_async ? "asynchronous (Wait before reading weights)" : "synchronous");
+  dmuon_text_add(text, "; learning rate factor %g; %s\n", opt->factor,
+                 opt->is_async ? "asynchronous (Wait before reading weights)" : "synchronous");
 }
 
 static void write_here(DMuonOptimizer opt, dmuon_text *text) {
@@ -134,7 +133,7 @@ DMuonErrorCode DMuonOptimizerSummary(DMuonOptimizer opt, char **json) {
   json_t *root = json_pack(
       "{s:s, s:s, s:I, s:b, s:I, s:I, s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I}, s:o}", "name",
       opt->object.name, "rule", dmuon_recipe_names[opt->settings.recipe], "steps",
-      (json_int_t)opt->info.step, "async", opt->settings.replicate_async, "newton_schulz_here",
+      (json_int_t)opt->info.step, "async", opt->is_async, "newton_schulz_here",
       (json_int_t)opt->newton_schulz_here, "newton_schulz_last_step",
       (json_int_t)opt->info.newton_schulz_calls, "bytes", "state", (json_int_t)use.state, "masters",
       (json_int_t)use.master, "means", (json_int_t)use.means, "buffers", (json_int_t)use.buffers,

@@ -145,7 +145,8 @@ static void fill_ballot(DMuonOptimizer opt, const dmuon_vote_input *input) {
   for (int p = 0; input->with_gradients && p < registry->param_count; p++) {
     const int id = registry->global_to_local[p];
     if (id < 0 || registry->params[p].route == DMUON_ROUTE_FROZEN) continue;
-    if (opt->arrays[id].gradients || opt->accumulated[id]) dmuon_ballot_set_gradient(ballot, p);
+    if (opt->arrays[id].gradients || opt->accumulated[id] || opt->lend.has_gradient[id])
+      dmuon_ballot_set_gradient(ballot, p);
     if (opt->nonfinite[id] >= 0 && ballot->nonfinite_param < 0) {
       ballot->nonfinite_param = p;
       ballot->nonfinite_rank = rank;

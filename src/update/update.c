@@ -96,7 +96,7 @@ DMuonErrorCode dmuon_update_adamw(dmuon_queue *queue, dmuon_device *device,
   const dmuon_param *param = update->param;
   const double *hyper = update->hyper->value;
   DMUON_TRY(
-      device->ops->adamw(queue, &(dmuon_adamw){.n = param->numel,
+      device->ops->adamw(queue, &(dmuon_adamw){.n = update->count,
                                                .step = state->step + 1,
                                                .lr = hyper[DMUON_HYPER_LR],
                                                .beta1 = hyper[DMUON_HYPER_BETA1],

@@ -34,6 +34,7 @@ void dmuon_update_plan_free(dmuon_update_plan *plan);
 
 typedef struct {
   const dmuon_param *param;
+  int64_t count; /* elements: all of the parameter's, or (AdamW) of the part that is updated here */
   const dmuon_rule *rule;
   const dmuon_hyper *hyper; /* learning rate with its factor in it */
   const void *grad;         /* averaged; grad_dtype */

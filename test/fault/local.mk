@@ -38,3 +38,17 @@ test_fault_step_alloc_np3_SOURCES = test/fault/step_alloc.c
 test_fault_step_stopped_np4_SOURCES = test/fault/step_stopped.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
 test_fault_step_frozen_np2_SOURCES = test/fault/step_frozen.c
+
+# A rank that gives up: the others hear at once, and all go on.
+check_PROGRAMS += test/fault/mesh_revoke.np4
+TESTS += test/fault/mesh_revoke.np4
+CORE_TESTS += test/fault/mesh_revoke.np4
+test_fault_mesh_revoke_np4_SOURCES = test/fault/mesh_revoke.c \
+  test/step_case.c test/step_case.h test/reference.c test/reference.h
+
+# Ranks that meet in calls of different kinds.
+check_PROGRAMS += test/fault/calls_mixed.np3
+TESTS += test/fault/calls_mixed.np3
+CORE_TESTS += test/fault/calls_mixed.np3
+test_fault_calls_mixed_np3_SOURCES = test/fault/calls_mixed.c \
+  test/step_case.c test/step_case.h test/reference.c test/reference.h

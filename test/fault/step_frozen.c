@@ -4,12 +4,10 @@
 #include "config.h"
 
 #include <dmuon.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
-#include <time.h>
 
+#include "freeze.h"
 #include "left_to_mpi.h"
 #include "tap_mpi.h"
 
@@ -22,29 +20,11 @@ enum {
   CANARY_WORDS = 25000
 };
 #define TIMEOUT 0.4
-#define ASLEEP 1.6 /* seconds */
 #define CANARY 0x5ca1ab1eu
 
 /* One parameter more than matrices: frozen, larger than what is sent at once. */
 static float weights[MATRICES][NUMEL], still[2 * NUMEL], gradients[MATRICES][NUMEL], state[NUMEL];
 static uint32_t *canaries[CANARIES];
-
-static void sleep_on(int number) { /* in the handler, too: no progress of anything meanwhile */
-  struct timespec left = {(time_t)ASLEEP, (long)(1e9 * (ASLEEP - (double)(time_t)ASLEEP))};
-  (void)number;
-  while (nanosleep(&left, &left)) {
-  }
-}
-
-static void freeze_in(int milliseconds) {
-  struct itimerval timer = {{0, 0}, {0, milliseconds * 1000}};
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = sleep_on;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGALRM, &action, NULL);
-  setitimer(ITIMER_REAL, &timer, NULL);
-}
 
 static uint64_t hash_floats(uint64_t hash, const float *data, int count) {
   for (int i = 0; i < count; i++) {
@@ -154,8 +134,8 @@ static void frozen(const char *label, place where, const char *sizes, int async,
   if (!tap_ok(!code, "%s: until then no call fails", label)) tap_diag("%s", DMuonErrorGetMessage());
 
   tap_mpi_barrier();
-  if (victim && where != AT_STATE) freeze_in(milliseconds);
-  if (victim && where == AT_STATE) sleep_on(0);
+  if (victim && where != AT_STATE) freeze_in(milliseconds, freeze_now);
+  if (victim && where == AT_STATE) freeze_now(0);
   code = call(where, &l);
   char message[512];
   snprintf(message, sizeof message, "%s", DMuonErrorGetMessage());
@@ -175,6 +155,7 @@ static void frozen(const char *label, place where, const char *sizes, int async,
 int main(int argc, char **argv) {
   tap_mpi_init(&argc, &argv);
   tap_plan(0);
+  freeze_seconds = 1.6;
   frozen("in a broadcast of arrays", IN_ARRAYS, "replicate", 0, 30);
   frozen("before giving its state", AT_STATE, "shard", 0, 0);
   frozen("in some step", IN_STEP, "replicate", 0, 40);

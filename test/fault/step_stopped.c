@@ -3,13 +3,13 @@
  * is told. All can give the objects up and go on with new ones, to the right bits. */
 #include "config.h"
 
-#include <signal.h>
 #include <string.h>
-#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "step_case.h"
+#include "freeze.h"
 #include "left_to_mpi.h"
+#include "step_case.h"
 #include "tap_mpi.h"
 
 enum { STEPS = 2, VICTIM = 3 };
@@ -21,23 +21,6 @@ static double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static void sleep_on(int number) { /* in the handler, too: no progress of anything meanwhile */
-  struct timespec left = {1, 300000000};
-  (void)number;
-  while (nanosleep(&left, &left)) {
-  }
-}
-
-static void freeze_in(int milliseconds) {
-  struct itimerval timer = {{0, 0}, {0, milliseconds * 1000}};
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = sleep_on;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGALRM, &action, NULL);
-  setitimer(ITIMER_REAL, &timer, NULL);
 }
 
 static DMuonErrorCode open_case(const char *device, int async, DMuonMesh *mesh, step_case *c) {
@@ -66,7 +49,8 @@ static DMuonErrorCode good_run(uint64_t *hash) {
   return code;
 }
 
-typedef enum { AT_SET_UP, AT_STEP, AT_STATE, SOMEWHERE } place;
+/* STOPPED: like SOMEWHERE, by a signal, until rank 0 lets it go on. */
+typedef enum { AT_SET_UP, AT_STEP, AT_STATE, SOMEWHERE, STOPPED } place;
 
 static DMuonErrorCode call(place where, DMuonMesh mesh, step_case *c) {
   static double data[512];
@@ -79,6 +63,7 @@ static DMuonErrorCode call(place where, DMuonMesh mesh, step_case *c) {
     case AT_STATE:
       return DMuonOptimizerGetState(c->opt, c->id[0], "momentum", data, DMUON_ALL);
     case SOMEWHERE:
+    case STOPPED:
       for (int t = 0; t < 1000000; t++)
         if ((code = step_once(c, t))) return code;
       break;
@@ -107,15 +92,20 @@ static void stopped(const char *label, place where, const char *device, int asyn
   if (!code) code = DMuonMeshSetTimeout(mesh, TIMEOUT);
   if (!tap_ok(!code, "%s: until then no call fails", label)) tap_diag("%s", DMuonErrorGetMessage());
 
+  long process = (long)getpid();
+  MPI_Request request;
+  MPI_Ibcast(&process, 1, MPI_LONG, VICTIM, MPI_COMM_WORLD, &request);
+  tap_mpi_wait(&request);
   tap_mpi_barrier();
   double began = now();
   if (victim) {
-    if (where == SOMEWHERE)
-      freeze_in(milliseconds);
+    if (where >= SOMEWHERE)
+      freeze_in(milliseconds, where == STOPPED ? stop_now : freeze_now);
     else
-      sleep_on(0);
+      freeze_now(0);
   }
   code = call(where, mesh, &c);
+  if (where == STOPPED && tap_rank == 0) kill((pid_t)process, SIGCONT);
   const double waited = now() - began;
   const DMuonErrorCode first = code;
   char message[512];
@@ -125,12 +115,12 @@ static void stopped(const char *label, place where, const char *device, int asyn
   tap_ok(some(code == DMUON_ERR_TIMEOUT), "%s: somebody waited too long", label);
   const char *who = strstr(message, "rank 3");
   if (!who) who = strstr(message, "ranks 3");
-  if (!tap_ok(victim || who || where == SOMEWHERE, "%s: the one that did not come is named", label))
+  if (!tap_ok(victim || who || where >= SOMEWHERE, "%s: the one that did not come is named", label))
     tap_diag("%s", message);
   tap_ok(waited < 20, "%s: in bounded time", label);
 
   began = now();
-  code = call(where == SOMEWHERE ? AT_STEP : where, mesh, &c);
+  code = call(where >= SOMEWHERE ? AT_STEP : where, mesh, &c);
   DMuonErrorCode other = where == AT_SET_UP ? DMuonModelSetUp(c.model) : DMuonOptimizerWait(c.opt);
   if (where == AT_SET_UP && first != other) other = first; /* the model was ready */
   if (!tap_ok(code == first && other == first && now() - began < TIMEOUT,
@@ -158,5 +148,7 @@ int main(int argc, char **argv) {
   stopped("freezes in some step", SOMEWHERE, "host", 0, 31);
   stopped("freezes in some asynchronous step", SOMEWHERE, "host", 1, 53);
   stopped("freezes in some deferred step", SOMEWHERE, "host:deferred,seed=3", 0, 42);
+  stopped("is stopped in some step", STOPPED, "host", 0, 37);
+  stopped("is stopped in some asynchronous step", STOPPED, "host", 1, 29);
   return tap_mpi_done();
 }

@@ -1,13 +1,15 @@
 /* A client: what stands around the step in a training code that keeps its own arrays. Evaluation
  * between steps, gradients of several micro-batches accumulated by the library, a learning-rate
- * schedule, clipping, errors without abort. The application is a small multi-layer perceptron. */
+ * schedule, clipping, errors without abort: a rank that gives up in the middle, after which all
+ * build everything anew and start again. The application is a small multi-layer perceptron. */
 #include <dmuon.h>
 #include <math.h>
 #include <string.h>
 
+#include "left_to_mpi.h"
 #include "tap_mpi.h"
 
-enum { L = 3, D = 16, BATCH = 8, MICRO = 4, STEPS = 120 };
+enum { L = 3, D = 16, BATCH = 8, MICRO = 4, STEPS = 120, FAIL_STEP = 7 };
 
 /* ---- the application; it knows nothing of the library --------------------------------------- */
 
@@ -111,14 +113,21 @@ static void run_end(Run *r) { /* any order, any state, after any error */
   DMuonMeshDestroy(&r->mesh);
 }
 
-static DMuonErrorCode run(Run *r, double *first, double *last, int *clipped, int *skipped) {
+typedef struct {
+  double first, last; /* validation losses */
+  int clipped, skipped;
+} Result;
+
+static DMuonErrorCode run(Run *r, int fail_rank, Result *result) {
   uint64_t seed = 42, data;
   int rank;
   for (int i = 0; i < L * D * D; i++) (&W[0][0][0])[i] = uniform(&seed) / 2;
+  memset(B, 0, sizeof B);
+  memset(result, 0, sizeof *result);
   DMUON_CALL(run_begin(r));
   DMUON_CALL(DMuonMeshGetDataRank(r->mesh, &rank, NULL));
   data = 1234567 + 977 * (uint64_t)rank;
-  *first = validate();
+  result->first = validate();
   for (int step = 0; step < STEPS; step++) {
     DMuonStepInfo info = {.struct_size = sizeof info};
     double loss = 0;
@@ -128,37 +137,71 @@ static DMuonErrorCode run(Run *r, double *first, double *last, int *clipped, int
       loss += pass(&data, 1.f / MICRO) / MICRO;
       if (m < MICRO - 1) DMUON_CALL(DMuonOptimizerAccumulate(r->opt));
     }
+    if (rank == fail_rank && step == FAIL_STEP)
+      return DMuonMeshRevoke(r->mesh, "cannot read data shard 7");
     DMUON_CALL(DMuonOptimizerSetLearningRateFactor(
         r->opt, DMuonScheduleFactor(DMUON_SCHEDULE_COSINE, step, 3, STEPS, 0.1)));
     DMUON_CALL(DMuonOptimizerStep(r->opt));
     DMUON_CALL(DMuonOptimizerGetStepInfo(r->opt, &info));
-    *clipped += info.clip_factor < 1;
-    *skipped += info.skipped != 0;
+    result->clipped += info.clip_factor < 1;
+    result->skipped += info.skipped != 0;
     if (step % 20 == 0) {
       tap_diag("step %d loss %.5f val %.5f norm %.4f clip %.3f", step, loss, validate(),
                info.grad_norm, info.clip_factor);
     }
   }
-  *last = validate();
+  result->last = validate();
   return DMUON_SUCCESS;
+}
+
+/* The same with a rank that gives up the first time: rebuilt by all, the second try ends as a run
+ * without failure does. */
+static void fail_and_start_again(int fail_rank, const Result *straight) {
+  static float weights[L][D][D], biases[L][D];
+  DMuonErrorCode code;
+  Result result;
+  int tries = 0, heard = 0;
+  memcpy(weights, W, sizeof W);
+  memcpy(biases, B, sizeof B);
+  do {
+    Run r = {0};
+    code = run(&r, tries ? -1 : fail_rank, &result);
+    if (!tries) {
+      char who[40];
+      snprintf(who, sizeof who, "rank %d of %d gave up", fail_rank, tap_size);
+      heard = code == DMUON_ERR_REVOKED && strstr(DMuonErrorGetMessage(), who) &&
+              strstr(DMuonErrorGetMessage(), "cannot read data shard 7");
+    }
+    run_end(&r);
+  } while (DMuonErrorIsFatal(code) && ++tries < 3);
+  tap_ok(heard, "rank %d gives up at step %d: all hear of it, with the reason", fail_rank,
+         FAIL_STEP);
+  if (!tap_ok(!code && tries == 1, "all build everything anew and start again"))
+    tap_diag("%s", DMuonErrorGetMessage());
+  tap_ok(!memcmp(weights, W, sizeof W) && !memcmp(biases, B, sizeof B) &&
+             result.last == straight->last && result.clipped == straight->clipped,
+         "and end with the same weights as the run without failure");
 }
 
 int main(int argc, char **argv) {
   Run r = {0};
-  double first = 0, last = 0, root;
-  int clipped = 0, skipped = 0;
+  Result result = {0};
+  double root;
   tap_mpi_init(&argc, &argv);
-  tap_plan(5);
-  const DMuonErrorCode code = run(&r, &first, &last, &clipped, &skipped);
+  tap_plan(11);
+  const DMuonErrorCode code = run(&r, -1, &result);
   if (!tap_ok(code == DMUON_SUCCESS, "no call fails")) tap_diag("%s", DMuonErrorGetMessage());
-  tap_ok(last < 0.5 * first, "the validation loss falls: %.5f to %.5f", first, last);
-  tap_is_int(skipped, 0, "no step is skipped");
-  tap_ok(clipped > 0, "clipping was at work in %d steps", clipped);
+  tap_ok(result.last < 0.5 * result.first, "the validation loss falls: %.5f to %.5f", result.first,
+         result.last);
+  tap_is_int(result.skipped, 0, "no step is skipped");
+  tap_ok(result.clipped > 0, "clipping was at work in %d steps", result.clipped);
   MPI_Request request;
-  root = last; /* the same weights on every rank: the same loss to the bit */
+  root = result.last; /* the same weights on every rank: the same loss to the bit */
   MPI_Ibcast(&root, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD, &request);
   tap_mpi_wait(&request);
-  tap_ok(root == last, "all ranks end with the same loss");
+  tap_ok(root == result.last, "all ranks end with the same loss");
   run_end(&r);
+  fail_and_start_again(0, &result);
+  fail_and_start_again(2, &result);
   return tap_mpi_done();
 }

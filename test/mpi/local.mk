@@ -1,6 +1,7 @@
 # Client programs: how codes of several kinds use the library.
 client_tests = \
   test/mpi/client_pipeline.np4 \
+  test/mpi/client_pipeline_many.np4 \
   test/mpi/client_moe.np4 \
   test/mpi/client_loop.np4
 check_PROGRAMS += $(client_tests)
@@ -8,6 +9,8 @@ TESTS += $(client_tests)
 CORE_TESTS += $(client_tests)
 test_mpi_client_pipeline_np4_SOURCES = test/mpi/client_pipeline.c
 test_mpi_client_pipeline_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
+test_mpi_client_pipeline_many_np4_SOURCES = test/mpi/client_pipeline_many.c
+test_mpi_client_pipeline_many_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
 test_mpi_client_moe_np4_SOURCES = test/mpi/client_moe.c
 test_mpi_client_moe_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
 test_mpi_client_loop_np4_SOURCES = test/mpi/client_loop.c
@@ -95,3 +98,20 @@ test_mpi_surroundings_np3_SOURCES = test/mpi/surroundings.c $(step_case_sources)
 test_mpi_surroundings_np3_LDADD = libdmuon_core.la -ldl
 test_mpi_surroundings1_t_SOURCES = test/mpi/surroundings.c $(step_case_sources)
 test_mpi_surroundings1_t_LDADD = libdmuon_core.la -ldl
+
+# Which threads may call.
+thread_tests = \
+  test/mpi/threads_funneled.np3 \
+  test/mpi/threads_serialized.np3
+check_PROGRAMS += $(thread_tests)
+TESTS += $(thread_tests)
+CORE_TESTS += $(thread_tests)
+test_mpi_threads_funneled_np3_SOURCES = test/mpi/threads_funneled.c test/mpi/threads.h
+test_mpi_threads_funneled_np3_LDADD = libdmuon_core.la -lpthread
+test_mpi_threads_serialized_np3_SOURCES = test/mpi/threads_serialized.c test/mpi/threads.h
+test_mpi_threads_serialized_np3_LDADD = libdmuon_core.la -lpthread
+
+# What is left of a life.
+check_PROGRAMS += test/mpi/life_many.np2
+TESTS += test/mpi/life_many.np2
+test_mpi_life_many_np2_SOURCES = test/mpi/life_many.c

@@ -89,6 +89,15 @@ void dmuon_host_engine_on_leave(dmuon_host_engine *engine,
   engine->leave = leave;
 }
 
+void dmuon_host_engine_on_wait(dmuon_host_engine *engine, void (*listen)(void)) {
+  engine->listen = listen;
+}
+
+void dmuon_host_engine_listen(dmuon_host_engine *engine, double now) {
+  engine->listened = now;
+  if (engine->listen) engine->listen();
+}
+
 void dmuon_host_engine_link(dmuon_host_engine *engine, dmuon_host_engine *other) {
   if (!other) return;
   for (dmuon_host_engine *e = engine->next; e != engine; e = e->next)
@@ -335,7 +344,11 @@ int dmuon_host_ring_compute(dmuon_host_engine *engine) {
 }
 
 DMuonErrorCode dmuon_host_engine_poll(dmuon_host_engine *engine) {
-  if (!engine->communicating) dmuon_host_ring_communicate(engine);
+  if (!engine->communicating) {
+    dmuon_host_ring_communicate(engine);
+    const double now = dmuon_host_seconds();
+    if (now - engine->listened > DMUON_HOST_LISTEN_SECONDS) dmuon_host_engine_listen(engine, now);
+  }
   DMUON_TRY(dmuon_host_engine_check(engine));
   return DMUON_SUCCESS;
 }

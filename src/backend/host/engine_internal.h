@@ -7,6 +7,9 @@
 
 #include "backend/host/engine.h"
 
+/* As often somebody listens who has something to do. */
+#define DMUON_HOST_LISTEN_SECONDS 0.005
+
 typedef struct dmuon_host_task dmuon_host_task;
 struct dmuon_host_task {
   dmuon_host_task *next; /* in its queue, or in the free list */
@@ -49,6 +52,8 @@ struct dmuon_host_engine {
   dmuon_context *context;
   dmuon_host_engine *next, *previous; /* the ring */
   void (*leave)(dmuon_host_engine *engine, dmuon_host_engine *remaining);
+  void (*listen)(void);
+  double listened; /* when */
   dmuon_queue *queues;
   dmuon_host_buffer *buffers;
   dmuon_host_task *free_tasks;
@@ -66,6 +71,8 @@ struct dmuon_host_engine {
   int64_t scratch_bytes;
 };
 
+/* Somebody waits: is there anything that ends the wait. */
+void dmuon_host_engine_listen(dmuon_host_engine *engine, double now);
 /* One pass over the communication and the waits of every engine in the ring. */
 void dmuon_host_ring_communicate(dmuon_host_engine *engine);
 /* Runs one ready compute task in each engine of the ring; 0 when there was none. */

@@ -1,5 +1,5 @@
 /* How an engine becomes one of those that every library call in the process advances: it joins the
- * ring whose way in hangs on MPI_COMM_SELF. */
+ * ring whose way in hangs on MPI_COMM_SELF, and its waits listen for all meshes. */
 #include "backend/host/engine.h"
 #include "backend/host/host.h"
 #include "comm/bootstrap_process.h"
@@ -20,6 +20,7 @@ DMuonErrorCode dmuon_host_device_join_process(dmuon_device *device) {
   DMUON_TRY(dmuon_process_get(&process));
   dmuon_host_engine_link(engine, process->anchor);
   dmuon_host_engine_on_leave(engine, leave);
+  dmuon_host_engine_on_wait(engine, dmuon_process_listen);
   if (!process->anchor) process->anchor = engine;
   process->progress = progress;
   return DMUON_SUCCESS;

@@ -118,13 +118,16 @@ static DMuonErrorCode wait_for(dmuon_queue *queue, int64_t position) {
     if (queue->finished >= position) return DMUON_SUCCESS;
     DMUON_TRY(dmuon_host_engine_check(engine));
     int64_t now_progress = dmuon_host_ring_progress(engine);
+    double now = dmuon_host_seconds();
     if (ran || now_progress != progress) {
       progress = now_progress;
       fruitless = 0;
+      if (now - engine->listened > DMUON_HOST_LISTEN_SECONDS) dmuon_host_engine_listen(engine, now);
       continue;
     }
-    double now = dmuon_host_seconds();
     if (fruitless++ == 0) since = now;
+    dmuon_host_engine_listen(engine, now);
+    DMUON_TRY(dmuon_host_engine_check(engine));
     if (engine->timeout > 0 && now - since > engine->timeout) {
       DMUON_TRY(time_out(engine));
     }

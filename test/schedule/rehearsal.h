@@ -1,0 +1,42 @@
+/* Plans a mesh in one process: plays one rank of each kind, records what it issues, and lets the
+ * verifier judge all of them together. For tests. */
+#ifndef TEST_SCHEDULE_REHEARSAL_H
+#define TEST_SCHEDULE_REHEARSAL_H
+
+#include <dmuon.h>
+
+#include "backend/trace/verify.h"
+
+typedef struct {
+  int replicate, shard;
+  const char *shapes;      /* a file: a line a tensor, "name dtype dims"; or NULL */
+  int layers, width;       /* without shapes: so many layers with two matrices and a norm */
+  const char *options[12]; /* "name=value", up to a NULL */
+  int is_lent;             /* parameters in the library's memory, run through brackets */
+  /* Before the model is set up, and before the optimizer is; may be NULL. */
+  DMuonErrorCode (*adapt_model)(DMuonModel model);
+  DMuonErrorCode (*adapt_optimizer)(DMuonOptimizer opt);
+  /* What is recorded, after SetUp. */
+  DMuonErrorCode (*drive)(DMuonOptimizer opt, int rank);
+} rehearsal_plan;
+
+typedef struct {
+  dmuon_memory memory;
+  int sizes[3], ranks;
+  int class_count;
+  int *class_of; /* [ranks] */
+  int *stand_in; /* [class_count]: the rank that was played */
+  dmuon_trace *traces;
+  const dmuon_trace **list; /* of traces */
+  int64_t peak_bytes;       /* of the library's own memory */
+} rehearsal;
+
+DMuonErrorCode rehearsal_run(const rehearsal_plan *plan, rehearsal *made);
+void rehearsal_free(rehearsal *made);
+dmuon_trace_set rehearsal_set(const rehearsal *made);
+
+/* A plain drive: steps of the replicated form, the caller filling gradients and reading weights
+ * between them. */
+DMuonErrorCode rehearsal_step_arrays(DMuonOptimizer opt, int rank);
+
+#endif
