@@ -8,8 +8,11 @@
  *     error against the exact polynomial for all spectra, forms and dtypes
  *   mpirun -n N dmuon_bench memory [-shape 4096x4096] [-newton_schulz_steps N] [-json FILE]
  *     peak memory of the rank that owns one fp32 matrix; takes any -dmuon option
+ *   mpirun -n N dmuon_bench overlap [-delay SECONDS] [-compute SECONDS] [-json FILE]
+ *     what prefetch and asynchronous publishing hide when every message takes that long; takes any
+ *     -dmuon option
  *
- * All take -variant and -coefficients; -threads N gives the BLAS N threads (1). */
+ * The first three take -variant and -coefficients; -threads N gives the BLAS N threads (1). */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, setenv */
 #include "bench.h"
 
@@ -57,15 +60,19 @@ static const struct {
 static const struct {
   const char *name;
   int (*run)(const bench_arguments *arguments);
-} verbs[] = {{"ns", bench_ns}, {"accuracy", bench_accuracy}, {"memory", bench_memory}};
+} verbs[] = {{"ns", bench_ns},
+             {"accuracy", bench_accuracy},
+             {"memory", bench_memory},
+             {"overlap", bench_overlap}};
 
 static int usage(const char *wrong) {
   if (wrong) fprintf(stderr, "dmuon_bench: '%s' is not understood\n", wrong);
-  fprintf(
-      stderr,
-      "usage: dmuon_bench ns|accuracy|memory [-shape ROWSxCOLS] [-dtype fp32|fp64|bf16|fp16]\n"
-      "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
-      "         [-ns_dtype DTYPE] [-newton_schulz_steps N] [-json FILE] [-dmuon_OPTION VALUE]\n");
+  fprintf(stderr,
+          "usage: dmuon_bench ns|accuracy|memory|overlap [-shape ROWSxCOLS] [-dtype "
+          "fp32|fp64|bf16|fp16]\n"
+          "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
+          "         [-ns_dtype DTYPE] [-newton_schulz_steps N] [-json FILE] [-dmuon_OPTION VALUE]\n"
+          "         [-delay SECONDS] [-compute SECONDS]\n");
   return wrong ? 2 : 0;
 }
 
@@ -101,9 +108,14 @@ static int parse(int argc, char **argv, bench_arguments *a) {
     } else if (!strcmp(name, "-newton_schulz_steps")) {
       good = sscanf(value, "%d%c", &a->steps, &rest) == 1 && a->steps > 0 &&
              a->steps <= BENCH_MAX_STEPS;
+    } else if (!strcmp(name, "-delay")) {
+      a->delay = value;
+    } else if (!strcmp(name, "-compute")) {
+      good = sscanf(value, "%lf%c", &a->compute, &rest) == 1 && a->compute > 0;
     } else if (!strcmp(name, "-json")) {
       a->json = value;
-    } else if (!strncmp(name, "-dmuon_", 7) && !strcmp(argv[1], "memory")) {
+    } else if (!strncmp(name, "-dmuon_", 7) &&
+               (!strcmp(argv[1], "memory") || !strcmp(argv[1], "overlap"))) {
       continue;
     } else {
       return usage(name);

@@ -150,8 +150,9 @@ DMuonErrorCode dmuon_link_post_note(dmuon_link *link, int peer, int send, dmuon_
 
 DMuonErrorCode dmuon_link_wait(dmuon_link *link, MPI_Request *request, MPI_Request *alarm,
                                double deadline, int *done) {
+  enum { PASSES_A_LISTEN = 16 };
   *done = 0;
-  for (;;) {
+  for (unsigned pass = 1;; pass++) {
     int flag = 0;
     DMUON_TRY(dmuon_link_mpi(MPI_Test(request, done, MPI_STATUS_IGNORE), "MPI_Test"));
     if (*done) return DMUON_SUCCESS;
@@ -159,7 +160,7 @@ DMuonErrorCode dmuon_link_wait(dmuon_link *link, MPI_Request *request, MPI_Reque
       DMUON_TRY(dmuon_link_mpi(MPI_Test(alarm, &flag, MPI_STATUS_IGNORE), "MPI_Test"));
       if (flag) return DMUON_SUCCESS;
     }
-    dmuon_process_listen();
+    if (pass % PASSES_A_LISTEN == 0) dmuon_process_listen();
     DMUON_TRY(dmuon_link_check(link));
     if (deadline > 0 && dmuon_link_now() > deadline) return DMUON_SUCCESS;
     if (link->progress) {

@@ -54,7 +54,7 @@ static DMuonErrorCode compare_values(DMuonOptimizer opt, int mesh, int first_ran
                                      const double *theirs, const double *mine) {
   static const char *const own_names[] = {"learning rate factor", "clip kind", "clip norm"};
   const dmuon_registry *registry = &opt->model->registry;
-  const int rank = dmuon_bootstrap_rank(dmuon_optimizer_mesh(opt)->bootstrap);
+  const int rank = dmuon_optimizer_mesh(opt)->rank;
   for (int p = 0; p < registry->param_count; p++) {
     if (registry->params[p].mesh != mesh || registry->global_to_local[p] < 0) continue;
     for (int h = 0; h < HYPERS; h++)
@@ -117,7 +117,7 @@ static uint64_t hash_values(DMuonOptimizer opt, int mesh) {
 
 static void fill_ballot(DMuonOptimizer opt, const dmuon_vote_input *input) {
   const dmuon_registry *registry = &opt->model->registry;
-  const int rank = dmuon_bootstrap_rank(dmuon_optimizer_mesh(opt)->bootstrap);
+  const int rank = dmuon_optimizer_mesh(opt)->rank;
   dmuon_ballot *ballot = opt->ballot;
 
   dmuon_ballot_init(ballot, registry->mesh_count, registry->param_count);

@@ -37,7 +37,6 @@ static DMuonErrorCode optimizer_on(MPI_Comm comm, const char *name, void *weight
   DMuonModel model = NULL;
   DMUON_CALL(DMuonMeshCreate(comm, &mesh));
   DMUON_CALL(DMuonMeshSetName(mesh, name));
-  DMUON_CALL(DMuonMeshSetTimeout(mesh, timeout));
   DMUON_CALL(DMuonModelCreate(mesh, &model));
   DMUON_CALL(DMuonModelAddParamArray(model, "layers.0.weight", DMUON_FLOAT32, 2, dims, weights,
                                      gradients, NULL));
@@ -45,6 +44,7 @@ static DMuonErrorCode optimizer_on(MPI_Comm comm, const char *name, void *weight
   DMUON_CALL(DMuonOptimizerSetName(*opt, name));
   DMUON_CALL(DMuonOptimizerSetClip(*opt, DMUON_CLIP_GLOBAL, 1));
   DMUON_CALL(DMuonOptimizerSetUp(*opt));
+  DMUON_CALL(DMuonMeshSetTimeout(mesh, timeout));
   DMuonModelDestroy(&model); /* the optimizer keeps them */
   DMuonMeshDestroy(&mesh);
   return DMUON_SUCCESS;

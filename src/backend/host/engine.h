@@ -67,8 +67,7 @@ void dmuon_host_engine_on_leave(dmuon_host_engine *engine,
                                 void (*leave)(dmuon_host_engine *engine,
                                               dmuon_host_engine *remaining));
 
-/* Called while something waits: with nothing to do in each pass, else now and then. It may break
- * engines. NULL: nothing. */
+/* Called now and then while something waits. It may break engines. NULL: nothing. */
 void dmuon_host_engine_on_wait(dmuon_host_engine *engine, void (*listen)(void));
 
 /* Memory of the device, 256-byte aligned. One that was left is never given back when freed. */

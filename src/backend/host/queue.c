@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { PASSES_BEFORE_SLEEP = 1000, SLEEP_NANOSECONDS = 50000 };
+enum { PASSES_BEFORE_SLEEP = 1000, SLEEP_NANOSECONDS = 50000, PASSES_A_LISTEN = 16 };
 
 DMuonErrorCode dmuon_host_queue_create(dmuon_host_engine *engine, int high_priority,
                                        dmuon_queue **queue) {
@@ -126,8 +126,10 @@ static DMuonErrorCode wait_for(dmuon_queue *queue, int64_t position) {
       continue;
     }
     if (fruitless++ == 0) since = now;
-    dmuon_host_engine_listen(engine, now);
-    DMUON_TRY(dmuon_host_engine_check(engine));
+    if (fruitless % PASSES_A_LISTEN == 0) {
+      dmuon_host_engine_listen(engine, now);
+      DMUON_TRY(dmuon_host_engine_check(engine));
+    }
     if (engine->timeout > 0 && now - since > engine->timeout) {
       DMUON_TRY(time_out(engine));
     }
