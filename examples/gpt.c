@@ -1,6 +1,6 @@
-/* The network of gpt.h: its memory, its forward and its backward pass, by hand, on CBLAS.
- * Shapes stand beside the buffers. N = n T rows, one for every byte of the n sequences. Sums are
- * taken in a fixed order, so equal inputs give equal bits. */
+/* The network of gpt.h: its memory, its forward and its backward pass, by hand, on CBLAS. Shapes
+ * stand beside the buffers. N = n T rows, one for every byte of the n sequences. Sums are taken in
+ * a fixed order, so equal inputs give equal bits. */
 #include "gpt.h"
 
 #include <cblas.h>
@@ -18,6 +18,7 @@ static float *take(float *block, int64_t *used, int64_t count) {
   return place;
 }
 
+/* count: a multiple of 16. */
 static float *reserve(int64_t count) {
   float *block = aligned_alloc(64, (size_t)count * sizeof *block);
   if (block) memset(block, 0, (size_t)count * sizeof *block);
@@ -69,18 +70,19 @@ static int64_t place_parameters(Gpt *g) {
 static int64_t place_activations(Gpt *g) {
   const int64_t L = g->config.layers, D = g->config.width, H = g->config.heads;
   const int64_t T = g->config.context, n = g->capacity, N = n * T;
+  const int64_t K = g->config.recompute ? 1 : L;
   float *block = g->activations;
   int64_t used = 0;
   g->x = take(block, &used, (L + 1) * N * D);
-  g->middle = take(block, &used, L * N * D);
-  g->norm1 = take(block, &used, L * N * D);
-  g->norm2 = take(block, &used, L * N * D);
-  g->mixed = take(block, &used, L * N * D);
-  g->stats = take(block, &used, (2 * L + 1) * N * 2);
-  g->qkv = take(block, &used, L * N * 3 * D);
-  g->attention = take(block, &used, L * n * H * T * T);
-  g->hidden = take(block, &used, L * N * 4 * D);
-  g->slope = take(block, &used, L * N * 4 * D);
+  g->middle = take(block, &used, K * N * D);
+  g->norm1 = take(block, &used, K * N * D);
+  g->norm2 = take(block, &used, K * N * D);
+  g->mixed = take(block, &used, K * N * D);
+  g->stats = take(block, &used, (2 * K + 1) * N * 2);
+  g->qkv = take(block, &used, K * N * 3 * D);
+  g->attention = take(block, &used, K * n * H * T * T);
+  g->hidden = take(block, &used, K * N * 4 * D);
+  g->slope = take(block, &used, K * N * 4 * D);
   g->normf = take(block, &used, N * D);
   g->logits = take(block, &used, N * GPT_VOCABULARY);
   g->dx = take(block, &used, N * D);
@@ -103,20 +105,19 @@ static float noise(uint64_t seed, uint64_t tensor, uint64_t element) {
 }
 
 /* Deviation 0.02 as in GPT-2, the projections back into the stream smaller by sqrt(2L). */
-static void initialise(Gpt *g, uint64_t seed) {
-  for (int i = 0; i < GPT_TENSORS; i++) {
-    GptTensor *t = &g->tensor[i];
-    float deviation = t->ndim == 2 ? 0.02f : 0;
-    if (i == GPT_PROJ_W || i == GPT_FCPROJ_W) deviation /= sqrtf(2.f * (float)t->layers);
-    const int gain = i == GPT_LN1_W || i == GPT_LN2_W || i == GPT_LNF_W;
-    for (int64_t k = 0; k < stacked(t); k++) {
-      const float u = deviation > 0 ? noise(seed, (uint64_t)i, (uint64_t)k) : 0;
-      t->weights[k] = gain ? 1 : deviation * 1.7320508f * u;
-    }
+void gpt_initial(const Gpt *g, uint64_t seed, int tensor, int l, float *values) {
+  const GptTensor *t = &g->tensor[tensor];
+  float deviation = t->ndim == 2 ? 0.02f : 0;
+  if (tensor == GPT_PROJ_W || tensor == GPT_FCPROJ_W) deviation /= sqrtf(2.f * (float)t->layers);
+  const int gain = tensor == GPT_LN1_W || tensor == GPT_LN2_W || tensor == GPT_LNF_W;
+  for (int64_t k = 0; k < t->numel; k++) {
+    const uint64_t element = (uint64_t)(l * t->numel + k);
+    const float u = deviation > 0 ? noise(seed, (uint64_t)tensor, element) : 0;
+    values[k] = gain ? 1 : deviation * 1.7320508f * u;
   }
 }
 
-Gpt *gpt_create(GptConfig config, int capacity, uint64_t seed) {
+Gpt *gpt_create(GptConfig config, int capacity) {
   if (config.layers < 1 || config.width < 1 || config.heads < 1 || config.context < 1) return NULL;
   if (config.width % config.heads || capacity < 1) return NULL;
   Gpt *g = calloc(1, sizeof *g);
@@ -124,17 +125,28 @@ Gpt *gpt_create(GptConfig config, int capacity, uint64_t seed) {
   g->config = config;
   g->capacity = capacity;
   describe(g);
-  g->parameters = reserve(place_parameters(g));
-  g->gradients = reserve(place_parameters(g));
   g->activations = reserve(place_activations(g));
-  if (!g->parameters || !g->gradients || !g->activations) {
+  if (!g->activations) {
     gpt_destroy(g);
     return NULL;
   }
-  place_parameters(g);
   place_activations(g);
-  initialise(g, seed);
   return g;
+}
+
+int gpt_own(Gpt *g, uint64_t seed) {
+  g->room = place_parameters(g);
+  g->parameters = reserve(g->room);
+  g->gradients = reserve(g->room);
+  if (!g->parameters || !g->gradients) return -1;
+  place_parameters(g);
+  for (int i = 0; i < GPT_TENSORS; i++) {
+    const GptTensor *t = &g->tensor[i];
+    for (int l = 0; l < (t->layers ? t->layers : 1); l++) {
+      gpt_initial(g, seed, i, l, t->weights + l * t->numel);
+    }
+  }
+  return 0;
 }
 
 void gpt_destroy(Gpt *g) {
@@ -166,12 +178,19 @@ int64_t gpt_parameter_count(const Gpt *g) {
   return count;
 }
 
-/* The weights, or gradients, of layer l of a stack. */
-static float *weight(const Gpt *g, int tensor, int l) {
-  return g->tensor[tensor].weights + l * g->tensor[tensor].numel;
+int gpt_parts(const Gpt *g) {
+  return g->config.layers + 2;
 }
-static float *gradient(const Gpt *g, int tensor, int l) {
-  return g->tensor[tensor].gradients + l * g->tensor[tensor].numel;
+
+int gpt_part_tensors(const Gpt *g, int part, int *first) {
+  const int last = part == g->config.layers + 1;
+  *first = part == 0 ? GPT_WTE : last ? GPT_LNF_W : GPT_LN1_W;
+  return (part == 0 ? GPT_LN1_W : last ? GPT_TENSORS : GPT_LNF_W) - *first;
+}
+
+void gpt_input(Gpt *g, const unsigned char *sequences, int n) {
+  g->sequences = n;
+  g->input = sequences;
 }
 
 /* ---- layers: forward ----------------------------------------------------------------------- */
@@ -249,38 +268,85 @@ static double cross_entropy(float *logits, const unsigned char *sequences, int n
   return loss;
 }
 
-double gpt_forward(Gpt *g, const unsigned char *sequences, int n) {
-  const int T = g->config.context, D = g->config.width, L = g->config.layers, N = n * T;
-  const int64_t ND = (int64_t)g->capacity * T * D, S = (int64_t)g->capacity * T * 2;
-  const int64_t P = (int64_t)g->capacity * g->config.heads * T * T;
-  g->sequences = n;
-  g->input = sequences;
-  for (int i = 0; i < N; i++) {
-    const float *e = weight(g, GPT_WTE, 0) + (int64_t)sequences[i / T * (T + 1) + i % T] * D;
-    const float *p = weight(g, GPT_WPE, 0) + (int64_t)(i % T) * D;
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* Where the activations of a block are. */
+typedef struct {
+  float *x, *middle, *next; /* the stream: before, between attention and perceptron, behind */
+  float *norm1, *norm2, *mixed, *stats1, *stats2, *qkv, *attention, *hidden, *slope;
+} Block;
+
+static Block block_at(const Gpt *g, int l) {
+  const int64_t N = (int64_t)g->capacity * g->config.context, ND = N * g->config.width;
+  const int64_t P = N * g->config.heads * g->config.context, k = g->config.recompute ? 0 : l;
+  return (Block){.x = g->x + l * ND,
+                 .next = g->x + (l + 1) * ND,
+                 .middle = g->middle + k * ND,
+                 .norm1 = g->norm1 + k * ND,
+                 .norm2 = g->norm2 + k * ND,
+                 .mixed = g->mixed + k * ND,
+                 .stats1 = g->stats + 2 * k * 2 * N,
+                 .stats2 = g->stats + (2 * k + 1) * 2 * N,
+                 .qkv = g->qkv + k * 3 * ND,
+                 .attention = g->attention + k * P,
+                 .hidden = g->hidden + k * 4 * ND,
+                 .slope = g->slope + k * 4 * ND};
+}
+
+/* The last norm has its statistics behind those of the blocks, and the stream's end as input. */
+static float *last_stats(const Gpt *g) {
+  const int64_t N = (int64_t)g->capacity * g->config.context;
+  return g->stats + (g->config.recompute ? 1 : g->config.layers) * 4 * N;
+}
+static float *last_x(const Gpt *g) {
+  return g->x + (int64_t)g->config.layers * g->capacity * g->config.context * g->config.width;
+}
+
+/* Row i of the embeddings: byte i % T of sequence i / T. */
+static int64_t byte_at(const Gpt *g, int i) {
+  const int T = g->config.context;
+  return g->input[i / T * (T + 1) + i % T];
+}
+
+static void embed(Gpt *g, const float *wte, const float *wpe) {
+  const int T = g->config.context, D = g->config.width;
+  for (int i = 0; i < g->sequences * T; i++) {
+    const float *e = wte + byte_at(g, i) * D, *p = wpe + (int64_t)(i % T) * D;
     for (int d = 0; d < D; d++) g->x[(int64_t)i * D + d] = e[d] + p[d];
   }
-  for (int l = 0; l < L; l++) {
-    float *x = g->x + l * ND, *middle = g->middle + l * ND, *next = x + ND;
-    float *norm1 = g->norm1 + l * ND, *norm2 = g->norm2 + l * ND, *mixed = g->mixed + l * ND;
-    float *qkv = g->qkv + l * 3 * ND, *hidden = g->hidden + l * 4 * ND;
-    layer_norm(norm1, g->stats + 2 * l * S, x, weight(g, GPT_LN1_W, l), weight(g, GPT_LN1_B, l), N,
-               D);
-    linear(qkv, norm1, weight(g, GPT_QKV_W, l), weight(g, GPT_QKV_B, l), N, D, 3 * D, 0);
-    attend(mixed, g->attention + l * P, qkv, n, g->config);
-    memcpy(middle, x, (size_t)N * (size_t)D * sizeof *x);
-    linear(middle, mixed, weight(g, GPT_PROJ_W, l), weight(g, GPT_PROJ_B, l), N, D, D, 1);
-    layer_norm(norm2, g->stats + (2 * l + 1) * S, middle, weight(g, GPT_LN2_W, l),
-               weight(g, GPT_LN2_B, l), N, D);
-    linear(hidden, norm2, weight(g, GPT_FC_W, l), weight(g, GPT_FC_B, l), N, D, 4 * D, 0);
-    gelu(hidden, g->slope + l * 4 * ND, (int64_t)N * 4 * D);
-    memcpy(next, middle, (size_t)N * (size_t)D * sizeof *x);
-    linear(next, hidden, weight(g, GPT_FCPROJ_W, l), weight(g, GPT_FCPROJ_B, l), N, 4 * D, D, 1);
+}
+
+static void block_forward(Gpt *g, int l, const void *const w[]) {
+  const int D = g->config.width, n = g->sequences, N = n * g->config.context;
+  const size_t stream = (size_t)N * (size_t)D * sizeof(float);
+  const Block b = block_at(g, l);
+  layer_norm(b.norm1, b.stats1, b.x, w[GPT_LN1_W], w[GPT_LN1_B], N, D);
+  linear(b.qkv, b.norm1, w[GPT_QKV_W], w[GPT_QKV_B], N, D, 3 * D, 0);
+  attend(b.mixed, b.attention, b.qkv, n, g->config);
+  memcpy(b.middle, b.x, stream);
+  linear(b.middle, b.mixed, w[GPT_PROJ_W], w[GPT_PROJ_B], N, D, D, 1);
+  layer_norm(b.norm2, b.stats2, b.middle, w[GPT_LN2_W], w[GPT_LN2_B], N, D);
+  linear(b.hidden, b.norm2, w[GPT_FC_W], w[GPT_FC_B], N, D, 4 * D, 0);
+  gelu(b.hidden, b.slope, (int64_t)N * 4 * D);
+  memcpy(b.next, b.middle, stream);
+  linear(b.next, b.hidden, w[GPT_FCPROJ_W], w[GPT_FCPROJ_B], N, 4 * D, D, 1);
+}
+
+static double predict(Gpt *g, const void *const w[]) {
+  const int T = g->config.context, D = g->config.width, N = g->sequences * T;
+  layer_norm(g->normf, last_stats(g), last_x(g), w[GPT_LNF_W], w[GPT_LNF_B], N, D);
+  linear(g->logits, g->normf, w[GPT_HEAD_W], NULL, N, D, GPT_VOCABULARY, 0);
+  return cross_entropy(g->logits, g->input, g->sequences, T);
+}
+
+double gpt_part_forward(Gpt *g, int part, const void *const w[GPT_TENSORS]) {
+  if (part == g->config.layers + 1) return predict(g, w);
+  if (part == 0) {
+    embed(g, w[GPT_WTE], w[GPT_WPE]);
+  } else {
+    block_forward(g, part - 1, w);
   }
-  layer_norm(g->normf, g->stats + 2 * L * S, g->x + L * ND, weight(g, GPT_LNF_W, 0),
-             weight(g, GPT_LNF_B, 0), N, D);
-  linear(g->logits, g->normf, weight(g, GPT_HEAD_W, 0), NULL, N, D, GPT_VOCABULARY, 0);
-  return cross_entropy(g->logits, sequences, n, T);
+  return 0;
 }
 
 /* ---- layers: backward ---------------------------------------------------------------------- */
@@ -341,41 +407,89 @@ static void attend_backward(float *dqkv, float *ds, const float *dy, const float
   }
 }
 
-void gpt_backward(Gpt *g) {
-  const int T = g->config.context, D = g->config.width, L = g->config.layers;
-  const int n = g->sequences, N = n * T;
-  const int64_t ND = (int64_t)g->capacity * T * D, S = (int64_t)g->capacity * T * 2;
-  const int64_t P = (int64_t)g->capacity * g->config.heads * T * T;
-  linear_backward(g->dnorm, gradient(g, GPT_HEAD_W, 0), NULL, g->logits, g->normf,
-                  weight(g, GPT_HEAD_W, 0), N, D, GPT_VOCABULARY);
+/* ---- parts: backward ----------------------------------------------------------------------- */
+
+static void predict_backward(Gpt *g, const void *const w[], void *const dw[]) {
+  const int D = g->config.width, N = g->sequences * g->config.context;
+  linear_backward(g->dnorm, dw[GPT_HEAD_W], NULL, g->logits, g->normf, w[GPT_HEAD_W], N, D,
+                  GPT_VOCABULARY);
   memset(g->dx, 0, (size_t)N * (size_t)D * sizeof *g->dx);
-  layer_norm_backward(g->dx, gradient(g, GPT_LNF_W, 0), gradient(g, GPT_LNF_B, 0), g->dnorm,
-                      g->x + L * ND, g->stats + 2 * L * S, weight(g, GPT_LNF_W, 0), N, D);
-  for (int l = L; l-- > 0;) {
-    const float *slope = g->slope + l * 4 * ND;
-    linear_backward(g->dhidden, gradient(g, GPT_FCPROJ_W, l), gradient(g, GPT_FCPROJ_B, l), g->dx,
-                    g->hidden + l * 4 * ND, weight(g, GPT_FCPROJ_W, l), N, 4 * D, D);
-    for (int64_t i = 0; i < (int64_t)N * 4 * D; i++) g->dhidden[i] *= slope[i];
-    linear_backward(g->dnorm, gradient(g, GPT_FC_W, l), gradient(g, GPT_FC_B, l), g->dhidden,
-                    g->norm2 + l * ND, weight(g, GPT_FC_W, l), N, D, 4 * D);
-    layer_norm_backward(g->dx, gradient(g, GPT_LN2_W, l), gradient(g, GPT_LN2_B, l), g->dnorm,
-                        g->middle + l * ND, g->stats + (2 * l + 1) * S, weight(g, GPT_LN2_W, l), N,
-                        D);
-    linear_backward(g->dnorm, gradient(g, GPT_PROJ_W, l), gradient(g, GPT_PROJ_B, l), g->dx,
-                    g->mixed + l * ND, weight(g, GPT_PROJ_W, l), N, D, D);
-    attend_backward(g->dqkv, g->dscores, g->dnorm, g->attention + l * P, g->qkv + l * 3 * ND, n,
-                    g->config);
-    linear_backward(g->dnorm, gradient(g, GPT_QKV_W, l), gradient(g, GPT_QKV_B, l), g->dqkv,
-                    g->norm1 + l * ND, weight(g, GPT_QKV_W, l), N, D, 3 * D);
-    layer_norm_backward(g->dx, gradient(g, GPT_LN1_W, l), gradient(g, GPT_LN1_B, l), g->dnorm,
-                        g->x + l * ND, g->stats + 2 * l * S, weight(g, GPT_LN1_W, l), N, D);
-  }
-  for (int i = 0; i < N; i++) {
-    float *e = gradient(g, GPT_WTE, 0) + (int64_t)g->input[i / T * (T + 1) + i % T] * D;
-    float *p = gradient(g, GPT_WPE, 0) + (int64_t)(i % T) * D;
+  layer_norm_backward(g->dx, dw[GPT_LNF_W], dw[GPT_LNF_B], g->dnorm, last_x(g), last_stats(g),
+                      w[GPT_LNF_W], N, D);
+}
+
+static void block_backward(Gpt *g, int l, const void *const w[], void *const dw[]) {
+  const int D = g->config.width, n = g->sequences, N = n * g->config.context;
+  const Block b = block_at(g, l);
+  linear_backward(g->dhidden, dw[GPT_FCPROJ_W], dw[GPT_FCPROJ_B], g->dx, b.hidden, w[GPT_FCPROJ_W],
+                  N, 4 * D, D);
+  for (int64_t i = 0; i < (int64_t)N * 4 * D; i++) g->dhidden[i] *= b.slope[i];
+  linear_backward(g->dnorm, dw[GPT_FC_W], dw[GPT_FC_B], g->dhidden, b.norm2, w[GPT_FC_W], N, D,
+                  4 * D);
+  layer_norm_backward(g->dx, dw[GPT_LN2_W], dw[GPT_LN2_B], g->dnorm, b.middle, b.stats2,
+                      w[GPT_LN2_W], N, D);
+  linear_backward(g->dnorm, dw[GPT_PROJ_W], dw[GPT_PROJ_B], g->dx, b.mixed, w[GPT_PROJ_W], N, D, D);
+  attend_backward(g->dqkv, g->dscores, g->dnorm, b.attention, b.qkv, n, g->config);
+  linear_backward(g->dnorm, dw[GPT_QKV_W], dw[GPT_QKV_B], g->dqkv, b.norm1, w[GPT_QKV_W], N, D,
+                  3 * D);
+  layer_norm_backward(g->dx, dw[GPT_LN1_W], dw[GPT_LN1_B], g->dnorm, b.x, b.stats1, w[GPT_LN1_W], N,
+                      D);
+}
+
+static void embed_backward(Gpt *g, float *dwte, float *dwpe) {
+  const int T = g->config.context, D = g->config.width;
+  for (int i = 0; i < g->sequences * T; i++) {
+    float *e = dwte + byte_at(g, i) * D, *p = dwpe + (int64_t)(i % T) * D;
     for (int d = 0; d < D; d++) {
       e[d] += g->dx[(int64_t)i * D + d];
       p[d] += g->dx[(int64_t)i * D + d];
     }
+  }
+}
+
+void gpt_part_backward(Gpt *g, int part, const void *const w[GPT_TENSORS],
+                       void *const dw[GPT_TENSORS]) {
+  if (part == 0) {
+    embed_backward(g, dw[GPT_WTE], dw[GPT_WPE]);
+  } else if (part <= g->config.layers) {
+    block_backward(g, part - 1, w, dw);
+  } else {
+    predict_backward(g, w, dw);
+  }
+}
+
+/* ---- the whole, on arrays of its own ------------------------------------------------------- */
+
+static void own_tensors(const Gpt *g, int part, const void *w[], void *dw[]) {
+  int first;
+  const int count = gpt_part_tensors(g, part, &first);
+  for (int i = first; i < first + count; i++) {
+    const GptTensor *t = &g->tensor[i];
+    const int64_t at = t->layers ? (part - 1) * t->numel : 0;
+    w[i] = t->weights + at;
+    dw[i] = t->gradients + at;
+  }
+}
+
+double gpt_forward(Gpt *g, const unsigned char *sequences, int n) {
+  const void *w[GPT_TENSORS];
+  void *dw[GPT_TENSORS];
+  double loss = 0;
+  gpt_input(g, sequences, n);
+  for (int part = 0; part < gpt_parts(g); part++) {
+    own_tensors(g, part, w, dw);
+    loss += gpt_part_forward(g, part, w);
+  }
+  return loss;
+}
+
+void gpt_backward(Gpt *g) {
+  const void *w[GPT_TENSORS];
+  void *dw[GPT_TENSORS];
+  for (int part = gpt_parts(g); part-- > 0;) {
+    const int block = part > 0 && part <= g->config.layers;
+    own_tensors(g, part, w, dw);
+    if (block && g->config.recompute) gpt_part_forward(g, part, w);
+    gpt_part_backward(g, part, w, dw);
   }
 }

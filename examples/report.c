@@ -42,17 +42,24 @@ void report_progress(const Report *r, double elapsed, int terminal) {
 
 void report_summary(const Report *r) {
   const double total = r->total > 0 ? r->total : 1e-9;
-  printf("\nloss %.4f -> %.4f nats a byte in %lld steps of %lld bytes with %s\n", r->loss[0],
-         r->loss[r->steps - 1], (long long)r->steps, (long long)r->step_tokens, r->optimizer);
+  printf(
+      "\nloss %.4f -> %.4f nats a byte in %lld steps of %lld bytes with %s, "
+      "%s\n",
+      r->loss[0], r->loss[r->steps - 1], (long long)r->steps, (long long)r->step_tokens,
+      r->optimizer, r->form);
   if (r->skipped) {
     printf("%lld steps had a gradient that was not finite and changed nothing\n",
            (long long)r->skipped);
   }
-  printf("%.0f tokens a second, %.1f seconds; %lld Newton-Schulz calls in all on %d rank%s\n",
-         (double)(r->steps * r->step_tokens) / total, r->total, (long long)r->newton_schulz_calls,
-         r->ranks, r->ranks == 1 ? "" : "s");
+  printf(
+      "%.0f tokens a second, %.1f seconds; %lld Newton-Schulz calls in all "
+      "on %d rank%s\n",
+      (double)(r->steps * r->step_tokens) / total, r->total, (long long)r->newton_schulz_calls,
+      r->ranks, r->ranks == 1 ? "" : "s");
   printf("sent along replicate: %.1f MB, along shard: %.1f MB\n", 1e-6 * (double)r->bytes[0],
          1e-6 * (double)r->bytes[1]);
+  printf("the library's memory at its highest: %.2f MB on a rank, %.2f MB on all\n",
+         1e-6 * (double)r->memory_most, 1e-6 * (double)r->memory_total);
   printf("where the time of a step goes (mean of the ranks)\n");
   for (int p = 0; p < PHASES; p++) {
     char drawn[41];
@@ -66,21 +73,30 @@ void report_summary(const Report *r) {
 int report_json(const Report *r, FILE *f) {
   static const char *const axis[3] = {"replicate", "shard", "tp"};
   const double total = r->total > 0 ? r->total : 1e-9;
-  fprintf(f, "{\n  \"optimizer\": \"%s\",\n  \"steps\": %lld,\n  \"ranks\": %d,\n", r->optimizer,
-          (long long)r->steps, r->ranks);
+  fprintf(f, "{\n  \"optimizer\": \"%s\",\n  \"form\": \"%s\",\n", r->optimizer, r->form);
+  fprintf(f, "  \"steps\": %lld,\n  \"ranks\": %d,\n", (long long)r->steps, r->ranks);
   fprintf(f, "  \"mesh\": [%d, %d, %d],\n  \"loss\": [", r->mesh[0], r->mesh[1], r->mesh[2]);
   for (int64_t k = 0; k < r->steps; k++) fprintf(f, "%s%.9g", k ? ", " : "", r->loss[k]);
   fprintf(f, "],\n  \"parameter_hash\": \"%016llx\",\n  \"seconds\": {",
           (unsigned long long)r->parameter_hash);
   for (int p = 0; p < PHASES; p++) fprintf(f, "\"%s\": %.6f, ", PHASE_NAME[p], r->seconds[p]);
-  fprintf(f, "\"total\": %.6f},\n  \"tokens_per_second\": %.1f,\n  \"optimizer_share\": %.6f,\n",
+  fprintf(f,
+          "\"total\": %.6f},\n  \"tokens_per_second\": %.1f,\n  "
+          "\"optimizer_share\": %.6f,\n",
           r->total, (double)(r->steps * r->step_tokens) / total, r->in_step / total);
-  fprintf(f, "  \"newton_schulz_calls\": %lld,\n  \"skipped_steps\": %lld,\n  \"comm\": {",
+  fprintf(f,
+          "  \"newton_schulz_calls\": %lld,\n  \"skipped_steps\": %lld,\n  "
+          "\"comm\": {",
           (long long)r->newton_schulz_calls, (long long)r->skipped);
   for (int a = 0; a < 3; a++) {
     fprintf(f, "%s\"%s\": {\"bytes\": %lld, \"operations\": %lld}", a ? ", " : "", axis[a],
             (long long)r->bytes[a], (long long)r->operations[a]);
   }
-  fprintf(f, "}\n}\n");
+  for (int a = 0; a < 2; a++) {
+    fprintf(f, ",\n           \"%s_bytes_per_step_total\": %.15g", axis[a],
+            (double)r->bytes_steps[a] / (double)r->steps);
+  }
+  fprintf(f, "},\n  \"memory\": {\"most_peak_bytes\": %lld, \"total_peak_bytes\": %lld}\n}\n",
+          (long long)r->memory_most, (long long)r->memory_total);
   return ferror(f) ? -1 : 0;
 }

@@ -1,5 +1,5 @@
-/* What the training example shows: progress while it runs, a summary, and the same as JSON.
- * Plain numbers in, text out: no MPI, no libdmuon. */
+/* What the training example shows: progress while it runs, a summary, and the same as JSON. Plain
+ * numbers in, text out: no MPI, no libdmuon. */
 #ifndef REPORT_H
 #define REPORT_H
 
@@ -18,15 +18,17 @@ typedef enum {
 } Phase;
 
 typedef struct {
-  const char *optimizer;
-  int ranks, mesh[3];          /* replicate, shard, tp */
-  int64_t steps, step_tokens;  /* of all ranks together */
-  int64_t done, skipped;       /* steps made, and those of them without an update */
-  double *loss;                /* (steps)  mean over the tokens of the step, before its update */
-  double seconds[PHASES];      /* mean over the ranks */
-  double total, in_step;       /* all of it, and inside the optimizer's calls */
-  int64_t newton_schulz_calls; /* of all ranks together */
-  int64_t bytes[3], operations[3]; /* sent, by axis of the mesh, all ranks together */
+  const char *optimizer, *form; /* form: replicated or sharded */
+  int ranks, mesh[3];           /* replicate, shard, tp */
+  int64_t steps, step_tokens;   /* of all ranks together */
+  int64_t done, skipped;        /* steps made, and those of them without an update */
+  double *loss;                 /* (steps)  mean over the tokens of the step, before its update */
+  double seconds[PHASES];       /* mean over the ranks */
+  double total, in_step;        /* all of it, and inside the optimizer's calls */
+  int64_t newton_schulz_calls;  /* of all ranks together */
+  int64_t bytes[3], operations[3];   /* sent, by axis of the mesh, all ranks together */
+  int64_t bytes_steps[3];            /* the same, initial values not counted */
+  int64_t memory_most, memory_total; /* the library's at its highest: the largest rank's, all */
   uint64_t parameter_hash;
 } Report;
 

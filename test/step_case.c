@@ -158,10 +158,14 @@ void case_fill_gradients(step_case *c, int step, int micro) {
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static DMuonErrorCode add_param(step_case *c, int p) {
+static DMuonErrorCode add_param(step_case *c, int p, int is_lent) {
   const case_param *param = &case_params[p];
-  DMUON_CALL(DMuonModelAddParamArray(c->model, param->name, param->dtype, param->ndim, param->dims,
-                                     c->weight[p], c->gradient[p], &c->id[p]));
+  if (is_lent)
+    DMUON_CALL(DMuonModelAddParam(c->model, param->name, param->dtype, param->ndim, param->dims,
+                                  &c->id[p]));
+  else
+    DMUON_CALL(DMuonModelAddParamArray(c->model, param->name, param->dtype, param->ndim,
+                                       param->dims, c->weight[p], c->gradient[p], &c->id[p]));
   DMUON_CALL(DMuonModelSetRoute(c->model, param->name, param->route));
   if (param->nbatch) DMUON_CALL(DMuonModelSetMatrix(c->model, param->name, param->nbatch, 1));
   DMUON_CALL(DMuonModelSetOutput(c->model, param->name, param->output));
@@ -172,6 +176,10 @@ static DMuonErrorCode add_param(step_case *c, int p) {
 }
 
 DMuonErrorCode case_create(DMuonMesh mesh, step_case *c) {
+  return case_create_as(mesh, 0, c);
+}
+
+DMuonErrorCode case_create_as(DMuonMesh mesh, int is_lent, step_case *c) {
   memset(c, 0, sizeof *c);
   for (int p = 0; p < CASE_PARAMS; p++) {
     c->numel[p] = case_numel(p);
@@ -180,7 +188,7 @@ DMuonErrorCode case_create(DMuonMesh mesh, step_case *c) {
   }
   case_fill_weights(c);
   DMUON_CALL(DMuonModelCreate(mesh, &c->model));
-  for (int p = 0; p < CASE_PARAMS; p++) DMUON_CALL(add_param(c, p));
+  for (int p = 0; p < CASE_PARAMS; p++) DMUON_CALL(add_param(c, p, is_lent));
   DMUON_CALL(DMuonOptimizerCreate(c->model, &c->opt));
   return DMUON_SUCCESS;
 }

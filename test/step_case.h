@@ -49,6 +49,8 @@ typedef struct {
 /* Arrays with the weights of step 0, model and optimizer on mesh, nothing set up. On failure what
  * was made can still be destroyed. */
 DMuonErrorCode case_create(DMuonMesh mesh, step_case *c);
+/* is_lent: parameters in the library's memory; the arrays are there all the same. */
+DMuonErrorCode case_create_as(DMuonMesh mesh, int is_lent, step_case *c);
 /* Also asks the mesh for the data rank. */
 DMuonErrorCode case_set_up(DMuonMesh mesh, step_case *c);
 void case_destroy(step_case *c);

@@ -20,8 +20,8 @@
  *
  * Order (DMuonOptimizerSetOrder). REGISTERED: any rank may leave any group out; a bracket, Step or
  * BeginPass first does the communication of the groups that were passed over, whose gradients then
- * count as zero here. Run groups in the order in which they were registered, backward in the
- * reverse; a forward after the first backward of a pass counts as recomputation; a gradient that
+ * count as zero here. Run groups in the order in which this rank registered them (their
+ * first parameters), backward in the reverse; a forward after the first backward of a pass counts as recomputation; a gradient that
  * comes after its turn is sent by Step, at the cost of a further reduction. A group that runs again
  * after others have taken its buffer must be Z2 (DMuonModelSetReshard): DMUON_ERR_STATE says so.
  * PROGRAM: any order and any number of runs, the same on all ranks; nothing is fetched ahead.

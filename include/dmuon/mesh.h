@@ -156,7 +156,8 @@ DMUON_API DMuonErrorCode DMuonMeshViewOptions(DMuonMesh mesh, const char *path);
 DMUON_API DMuonErrorCode DMuonMeshSummary(DMuonMesh mesh, char **json);
 
 /* Gives the handle up and sets it to NULL; models on the mesh keep it. Never fails; *mesh NULL, not
- * set up, broken, or after MPI_Finalize: fine. Collective when it is the last holder. */
+ * set up, broken, or after MPI_Finalize: fine; from a thread that may not call MPI its memory is
+ * left. Collective when it is the last holder. */
 DMUON_API DMuonErrorCode DMuonMeshDestroy(DMuonMesh *mesh);
 
 #ifdef __cplusplus

@@ -47,6 +47,22 @@ static void remove_entry(dmuon_cache *cache, dmuon_cache_entry *entry) {
   cache->count = kept;
 }
 
+/* Without giving up its communicators: they are left to leak. */
+static void forget_entry(dmuon_cache *cache, dmuon_cache_entry *entry) {
+  remove_entry(cache, entry);
+  dmuon_bell_close(&entry->bell);
+  dmuon_memory_free(entry->node);
+  dmuon_memory_free(entry);
+}
+
+/* A mesh that this rank destroyed before it heard that another rank had given it up. */
+static void forget_broken(dmuon_cache *cache) {
+  for (int i = cache->count; i-- > 0;) {
+    dmuon_cache_entry *entry = cache->entries[i];
+    if (!entry->busy && dmuon_bell_heard(&entry->bell)) forget_entry(cache, entry);
+  }
+}
+
 static void drop_reference(dmuon_cache *cache) {
   if (--cache->references > 0) return;
   if (!cache->link.broken) free_comm(&cache->control);
@@ -61,6 +77,7 @@ static int delete_cache(MPI_Comm comm, int keyval, void *value, void *extra) {
   (void)comm, (void)keyval, (void)extra;
   dmuon_cache *cache = value;
   cache->attached = 0;
+  if (!mpi_is_over()) forget_broken(cache);
   for (int i = cache->count; i-- > 0;) {
     dmuon_cache_entry *entry = cache->entries[i];
     if (entry->busy) continue;
@@ -180,6 +197,7 @@ DMuonErrorCode dmuon_cache_take(dmuon_cache *cache, DMuonErrorCode code, dmuon_c
   code = dmuon_link_agree_error(&cache->link, what, code, DMUON_ERR_SETUP);
 
   free_ids ids = {.count = 0};
+  forget_broken(cache);
   for (int i = 0; i < cache->count && ids.count < FREE_IDS; i++)
     if (!cache->entries[i]->busy) ids.id[ids.count++] = cache->entries[i]->id;
   if (!code) code = dmuon_link_reduce(&cache->link, what, &ids, sizeof ids, intersect, NULL);
@@ -211,10 +229,7 @@ DMuonErrorCode dmuon_cache_take(dmuon_cache *cache, DMuonErrorCode code, dmuon_c
 void dmuon_cache_release(dmuon_cache *cache, dmuon_cache_entry *entry, int broken) {
   entry->busy = 0;
   if (broken) {
-    remove_entry(cache, entry);
-    dmuon_bell_close(&entry->bell);
-    dmuon_memory_free(entry->node);
-    dmuon_memory_free(entry);
+    forget_entry(cache, entry);
   } else if (!cache->attached) {
     remove_entry(cache, entry);
     free_entry(entry);

@@ -160,9 +160,10 @@ DMuonErrorCode dmuon_link_wait(dmuon_link *link, MPI_Request *request, MPI_Reque
       DMUON_TRY(dmuon_link_mpi(MPI_Test(alarm, &flag, MPI_STATUS_IGNORE), "MPI_Test"));
       if (flag) return DMUON_SUCCESS;
     }
-    if (pass % PASSES_A_LISTEN == 0) dmuon_process_listen();
+    const int late = deadline > 0 && dmuon_link_now() > deadline;
+    if (late || pass % PASSES_A_LISTEN == 0) dmuon_process_listen();
     DMUON_TRY(dmuon_link_check(link));
-    if (deadline > 0 && dmuon_link_now() > deadline) return DMUON_SUCCESS;
+    if (late) return DMUON_SUCCESS;
     if (link->progress) {
       DMUON_TRY(link->progress(link->progress_argument));
     } else {

@@ -1,5 +1,6 @@
-/* Puts bundles and parameters together by group key. Parameters are gone through in registered
- * order, so groups come in the order of their first ones. */
+/* Puts bundles and parameters together by group key. Parameters are gone through in the order in
+ * which this rank registered them, and groups come in the order of their first ones: what ranks of
+ * one mesh share they have registered in the same order, and a rank may have more between. */
 #include "engine/groups.h"
 
 #include <string.h>
@@ -21,9 +22,9 @@ int dmuon_groups_find(const dmuon_groups *groups, const char *key) {
 /* Counts what each group has, so that its tables can be made. */
 static void count_parts(const dmuon_registry *registry, const dmuon_packing *packing, int all_z2,
                         dmuon_groups *groups) {
-  for (int i = 0; i < registry->param_count; i++) {
+  for (int id = 0; id < registry->local_count; id++) {
+    const int i = registry->local_to_global[id];
     const dmuon_param *param = &registry->params[i];
-    if (registry->global_to_local[i] < 0) continue;
     int g = dmuon_groups_find(groups, param->group);
     if (g < 0) {
       g = groups->count++;
@@ -99,9 +100,8 @@ static DMuonErrorCode make(dmuon_memory *memory, const dmuon_registry *registry,
       enlarge(&groups->largest_value_bytes, group->value_bytes);
     enlarge(&groups->largest_grad_bytes, group->grad_bytes);
   }
-  for (int i = 0; i < registry->param_count; i++) {
-    const int id = registry->global_to_local[i];
-    if (id < 0) continue;
+  for (int id = 0; id < registry->local_count; id++) {
+    const int i = registry->local_to_global[id];
     dmuon_group_plan *group = &groups->groups[dmuon_groups_find(groups, registry->params[i].group)];
     group->ids[group->param_count] = id;
     group->params[group->param_count++] = locate(packing, group, id);

@@ -38,8 +38,8 @@ typedef struct {
 
 typedef struct {
   int count;
-  dmuon_group_plan *groups;    /* in registered order: of their first parameters */
-  int lent_count;              /* groups with lent parameters */
+  dmuon_group_plan *groups; /* in the order in which this rank registered their first parameters */
+  int lent_count;           /* groups with lent parameters */
   int64_t largest_value_bytes; /* of Z3 groups */
   int64_t largest_grad_bytes;
   int64_t z2_value_bytes; /* of all Z2 groups together */

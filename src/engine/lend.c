@@ -226,12 +226,17 @@ static DMuonErrorCode close_group(dmuon_lend *lend, int group, int is_backward,
   return meaning->balances ? reduce_in_turn(lend, group) : DMUON_SUCCESS;
 }
 
+/* A forward once backward has begun; in program order, of a group that is yet to come back. */
+static int is_recomputation(const dmuon_lend *lend, int group) {
+  if (lend->sequence.order == DMUON_ORDER_REGISTERED) return lend->sequence.backward_has_begun;
+  return lend->backward_is_touched && lend->states[group].life.runs > 0;
+}
+
 DMuonErrorCode dmuon_lend_bracket(dmuon_lend *lend, int group, dmuon_life_event event) {
   dmuon_lent_group *state = &lend->states[group];
   const dmuon_life before = state->life;
   const int is_backward = event == DMUON_EVENT_BACKWARD_BEGIN || event == DMUON_EVENT_BACKWARD_END;
-  const dmuon_life_context context = {lend->pass, lend->sequence.order == DMUON_ORDER_REGISTERED &&
-                                                      lend->sequence.backward_has_begun};
+  const dmuon_life_context context = {lend->pass, is_recomputation(lend, group)};
   dmuon_life_meaning meaning;
   dmuon_life after = before;
   const char *wrong = dmuon_life_next(&after, event, &context, &meaning);

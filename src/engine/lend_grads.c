@@ -54,14 +54,17 @@ static DMuonErrorCode add(dmuon_lend *lend, int id, void *dst, DMuonDType dst_dt
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-static DMuonErrorCode take_place(dmuon_lend *lend, int group, int *place) {
-  int evicted;
-  const int got = dmuon_pool_take(&lend->grads, group, DMUON_PLACE_OPEN, 0, &evicted);
+/* At least `spare` places stay free. */
+static DMuonErrorCode take_place(dmuon_lend *lend, int group, int spare, int *place) {
+  int evicted, got = -1;
+  if (dmuon_pool_free_count(&lend->grads) > spare)
+    got = dmuon_pool_take(&lend->grads, group, DMUON_PLACE_OPEN, 0, &evicted);
   if (got < 0)
-    DMUON_FAIL(DMUON_ERR_STATE,
-               "group %s: all %d gradient buffers are in use by groups whose backward is open or "
-               "came late; option open_groups makes more",
-               plan_of(lend, group)->key, lend->grads.count);
+    DMUON_FAIL(
+        DMUON_ERR_STATE,
+        "group %s: all %d gradient buffers are in use by groups whose backward is open, has not "
+        "come back as often as forward, or came late; option open_groups makes more",
+        plan_of(lend, group)->key, lend->grads.count - 1);
   dmuon_lend_buffer *buffer = &lend->grad_buffers[got];
   if (buffer->last_group >= 0) {
     const dmuon_group_plan *before = plan_of(lend, buffer->last_group);
@@ -86,11 +89,11 @@ DMuonErrorCode dmuon_lend_open_grads(dmuon_lend *lend, int group) {
   const int overwrite = lend->settings.grad_mode == DMUON_GRAD_OVERWRITE;
   if (plan_of(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
   if (state->grad_place < 0) {
-    DMUON_TRY(take_place(lend, group, &state->grad_place));
+    DMUON_TRY(take_place(lend, group, 1, &state->grad_place));
     return clear(lend, group, state->grad_place, overwrite);
   }
   if (!overwrite) return DMUON_SUCCESS; /* a further backward of this pass adds to the same */
-  DMUON_TRY(take_place(lend, group, &state->more_place));
+  DMUON_TRY(take_place(lend, group, 1, &state->more_place));
   return clear(lend, group, state->more_place, 1);
 }
 
@@ -277,7 +280,7 @@ DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group, const unsigned cha
   if (plan->grad_bytes == 0) return DMUON_SUCCESS;
   DMUON_TRY(wait_for_last(lend));
   if (state->grad_place < 0) { /* nothing here: zeros, but for local sums */
-    DMUON_TRY(take_place(lend, group, &state->grad_place));
+    DMUON_TRY(take_place(lend, group, 0, &state->grad_place));
     DMUON_TRY(clear(lend, group, state->grad_place, 0));
   }
   for (int i = 0; i < plan->param_count; i++) DMUON_TRY(complete_param(lend, group, i));

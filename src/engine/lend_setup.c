@@ -17,8 +17,9 @@ static int value_place_count(const dmuon_lend_settings *settings) {
   return larger(larger(settings->open_groups, 1 + ahead), settings->post_step_prefetch);
 }
 
+/* One more than can be open: zeros for a group that is passed over always have room. */
 static int grad_place_count(const dmuon_lend_settings *settings) {
-  return larger(2, settings->open_groups);
+  return larger(2, settings->open_groups + 1);
 }
 
 int dmuon_lend_is_used(const dmuon_lend *lend) {
@@ -96,6 +97,9 @@ static DMuonErrorCode make_bundles(dmuon_lend *lend, dmuon_memory *memory) {
     DMUON_TRY(new_buffer(lend, bytes_of(bundle->home_count, bundle->dtype), &lent->home));
     if (bundle->residency == DMUON_RESIDENCY_GATHERED)
       DMUON_TRY(new_buffer(lend, bytes_of(bundle->mine_count, bundle->dtype), &lent->staged));
+    dmuon_device_name_buffer(device, lent->home, "%s home of %s",
+                             dmuon_residency_name(bundle->residency), bundle->group);
+    dmuon_device_name_buffer(device, lent->staged, "staged values of %s", bundle->group);
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
       DMUON_TRY(device->ops->event_create(device, events[i]));
   }
@@ -110,6 +114,7 @@ static DMuonErrorCode make_z2_buffers(dmuon_lend *lend) {
     void *values;
     DMUON_TRY(new_buffer(lend, groups->groups[g].value_bytes, &values));
     state->z2_values = values;
+    dmuon_device_name_buffer(lend->base->device, values, "values of %s", groups->groups[g].key);
     DMUON_TRY(lend->base->device->ops->event_create(lend->base->device, &state->z2_left));
   }
   return DMUON_SUCCESS;
@@ -125,11 +130,13 @@ static DMuonErrorCode make_places(dmuon_lend *lend) {
   for (int i = 0; i < lend->values.count; i++) {
     DMUON_TRY(new_buffer(lend, lend->groups.largest_value_bytes, &data));
     lend->value_buffers[i].data = data;
+    dmuon_device_name_buffer(device, data, "values, place %d", i);
     DMUON_TRY(device->ops->event_create(device, &lend->value_buffers[i].left));
   }
   for (int i = 0; i < lend->grads.count; i++) {
     DMUON_TRY(new_buffer(lend, lend->groups.largest_grad_bytes, &data));
     lend->grad_buffers[i].data = data;
+    dmuon_device_name_buffer(device, data, "gradients, place %d", i);
   }
   return DMUON_SUCCESS;
 }
@@ -139,6 +146,7 @@ static DMuonErrorCode make_sums(dmuon_lend *lend, dmuon_memory *memory) {
   for (int i = 0; i < DMUON_COLUMNS; i++) {
     lend->column_bundle[i] = -1;
     DMUON_TRY(new_buffer(lend, column_bytes(&lend->base->packing), &lend->columns[i]));
+    dmuon_device_name_buffer(lend->base->device, lend->columns[i], "column %d", i);
   }
   DMUON_TRY(dmuon_memory_alloc(memory, meshes, sizeof *lend->scratch, &lend->scratch));
   for (int m = 0; m < meshes; m++)
@@ -168,6 +176,7 @@ static DMuonErrorCode create(dmuon_lend *lend) {
     lend->states[g].grad_place = lend->states[g].more_place = -1;
   if (!dmuon_lend_is_used(lend)) return dmuon_lend_begin_step(lend);
   DMUON_TRY(base->device->ops->queue_create(base->device, 0, &lend->caller));
+  dmuon_device_name_queue(base->device, lend->caller, "caller");
   DMUON_TRY(make_bundles(lend, memory));
   DMUON_TRY(make_z2_buffers(lend));
   DMUON_TRY(make_places(lend));
@@ -196,6 +205,7 @@ DMuonErrorCode dmuon_lend_make_accumulators(dmuon_lend *lend) {
     if (!param->is_lent || param->route == DMUON_ROUTE_FROZEN) continue;
     code = device->ops->alloc(device, bytes_of(param->numel, dmuon_dtype_wide(param->grad_dtype)),
                               &made[id]);
+    if (!code) dmuon_device_name_buffer(device, made[id], "local sums of %s", param->name);
   }
   if (code) {
     for (int id = 0; made && id < registry->local_count; id++) device->ops->free(device, made[id]);

@@ -12,6 +12,12 @@ int dmuon_pool_find(const dmuon_pool *pool, int group) {
   return -1;
 }
 
+int dmuon_pool_free_count(const dmuon_pool *pool) {
+  int count = 0;
+  for (int i = 0; i < pool->count; i++) count += pool->places[i].use == DMUON_PLACE_FREE;
+  return count;
+}
+
 /* Lower is better; -1: not to be had. */
 static int rank_of(const dmuon_place *place, int ahead) {
   switch (place->use) {

@@ -27,6 +27,7 @@ typedef struct {
 void dmuon_pool_begin(dmuon_pool *pool, int count, dmuon_place *places);
 /* The place of a group, or -1. */
 int dmuon_pool_find(const dmuon_pool *pool, int group);
+int dmuon_pool_free_count(const dmuon_pool *pool);
 /* A place that group may have, or -1: a free one, else the one that was kept longest, those used up
  * first. ahead: only such as nobody can miss. It is marked with use; *evicted is the group that
  * loses its values, or -1. */

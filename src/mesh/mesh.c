@@ -54,6 +54,8 @@ void dmuon_mesh_release(DMuonMesh mesh) {
   while (mesh->tie_count > 0) dmuon_mesh_untie(mesh, mesh->ties[0]);
   dmuon_memory_free(mesh->ties);
   if (mesh->bootstrap) dmuon_bootstrap_on_break(mesh->bootstrap, NULL, NULL);
+  /* From a thread that may not call MPI: what is there stays there. */
+  if (mesh->bootstrap && dmuon_bootstrap_check_mpi() == DMUON_ERR_THREAD) return;
   for (int axis = 0; axis < 3; axis++)
     for (int role = 0; role < 2; role++)
       if (mesh->comms[axis][role]) mesh->comms[axis][role]->ops->free(mesh->comms[axis][role]);

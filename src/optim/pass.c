@@ -78,8 +78,8 @@ static void fill(DMuonOptimizer opt, int next, DMuonErrorCode code) {
 }
 
 static DMuonErrorCode agree(DMuonOptimizer opt, const char *call, int next, DMuonErrorCode code) {
-  static const char *const names[] = {"TRAIN", "ACCUMULATE", "EVAL",
-                                      "Step",  "CancelPass", "the end of the pass"};
+  static const char *const names[] = {"TRAIN",      "ACCUMULATE",          "EVAL",   "Step",
+                                      "CancelPass", "the end of the pass", "Destroy"};
   dmuon_bootstrap *bootstrap = dmuon_optimizer_mesh(opt)->bootstrap;
   dmuon_pass_vote *vote = opt->pass_vote;
   fill(opt, next, code);

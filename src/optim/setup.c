@@ -80,6 +80,12 @@ DMuonErrorCode DMuonOptimizerDestroy(DMuonOptimizer *handle) {
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   /* A step under way still uses the buffers. When the mesh broke or MPI is gone, nobody waits, and
    * what MPI may still touch is left to it. */
+  if (opt->object.is_set_up && dmuon_lend_is_used(&opt->lend) &&
+      !dmuon_mesh_check(dmuon_optimizer_mesh(opt))) {
+    /* Brackets may have begun what other ranks have not: all issue the same, then all of it ends. */
+    (void)dmuon_pass_close(opt, "Destroy", DMUON_ENDS_DESTROY, DMUON_SUCCESS);
+    opt->pending = 1;
+  }
   (void)dmuon_optimizer_drain(opt);
   dmuon_optimizer_teardown(opt);
   for (int i = 0; i < opt->hyper_rule_count; i++) dmuon_memory_free(opt->hyper_rules[i].pattern);
@@ -178,9 +184,11 @@ static DMuonErrorCode make_tables(DMuonOptimizer opt) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode zeroed(DMuonOptimizer opt, int64_t bytes, void **ptr) {
+static DMuonErrorCode zeroed(DMuonOptimizer opt, const char *what, const char *param, int64_t bytes,
+                             void **ptr) {
   dmuon_device *device = opt->runtime.device;
   DMUON_TRY(device->ops->alloc(device, bytes, ptr));
+  dmuon_device_name_buffer(device, *ptr, "%s of %s", what, param);
   return device->ops->zero(opt->runtime.compute, *ptr, bytes);
 }
 
@@ -195,8 +203,9 @@ static DMuonErrorCode make_master(DMuonOptimizer opt, int bundle, int index) {
         param->is_lent ? dmuon_lend_value(&opt->lend, bundle, index) : opt->arrays[p->id].weights;
     return DMUON_SUCCESS;
   }
-  DMUON_TRY(
-      zeroed(opt, p->mine_count * (int64_t)dmuon_dtype_bytes(param->master_dtype), &state->master));
+  DMUON_TRY(zeroed(opt, "master", param->name,
+                   p->mine_count * (int64_t)dmuon_dtype_bytes(param->master_dtype),
+                   &state->master));
   opt->own_master[p->id] = 1;
   return DMUON_SUCCESS;
 }
@@ -209,11 +218,11 @@ static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p
   dmuon_update_plan *plan = &opt->plans[p->id];
   const int64_t bytes = p->mine_count * (int64_t)dmuon_dtype_bytes(param->state_dtype);
   if (param->route != DMUON_ROUTE_MUON) {
-    DMUON_TRY(zeroed(opt, bytes, &state->exp_avg));
-    return zeroed(opt, bytes, &state->exp_avg_sq);
+    DMUON_TRY(zeroed(opt, "exp_avg", param->name, bytes, &state->exp_avg));
+    return zeroed(opt, "exp_avg_sq", param->name, bytes, &state->exp_avg_sq);
   }
   DMUON_TRY(dmuon_update_plan_make(&opt->object.context->memory, param, &opt->ns->recipe, plan));
-  DMUON_TRY(zeroed(opt, bytes, &state->momentum));
+  DMUON_TRY(zeroed(opt, "momentum", param->name, bytes, &state->momentum));
   for (int64_t j = 0; j < plan->piece_count; j++)
     DMUON_TRY(device->ops->reserve_matrix(device, plan->plans[j].iterate, plan->plans[j].small,
                                           plan->plans[j].big));
@@ -241,6 +250,7 @@ static DMuonErrorCode make_owned(DMuonOptimizer opt) {
     }
   }
   DMUON_TRY(device->ops->alloc(device, workspace, &opt->workspace));
+  dmuon_device_name_buffer(device, opt->workspace, "workspace");
   DMUON_TRY(device->ops->reserve(device, operations + 8 * (int64_t)registry->local_count));
   for (int m = 0; m < registry->mesh_count; m++) {
     DMuonMesh mesh = registry->meshes[m].mesh;

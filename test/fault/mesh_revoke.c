@@ -195,6 +195,75 @@ static void large(const char *axis, int owner, int wait_first) {
   goes_on(label);
 }
 
+/* ---- between brackets ------------------------------------------------------------------------- */
+
+typedef enum { BEFORE_FORWARD, IN_FORWARD, BEFORE_BACKWARD, BEHIND_BACKWARD, PLACES } bracket;
+enum { LAYERS = 3, LENT_ROWS = 2048, LENT_COLS = 1024 }; /* 8 MB each */
+
+/* One pass; in its middle layer the victim gives up. The next layer's values, or the last one's
+ * gradients, are on their way then. */
+static DMuonErrorCode pass(DMuonMesh mesh, DMuonOptimizer opt, bracket where) {
+  DMuonGroup group;
+  const void *data;
+  void *grad;
+  const int at = tap_rank == VICTIM ? LAYERS / 2 : -1;
+  DMUON_CALL(DMuonOptimizerBeginPass(opt, DMUON_PASS_TRAIN));
+  for (int l = 0; l < LAYERS; l++) {
+    DMUON_CALL(DMuonOptimizerGetGroup(opt, l, &group));
+    if (l == at && where == BEFORE_FORWARD) return DMuonMeshRevoke(mesh, reason);
+    DMUON_CALL(DMuonGroupForwardBegin(group));
+    DMUON_CALL(DMuonGroupGetArrays(group, &data, NULL));
+    if (l == at && where == IN_FORWARD) return DMuonMeshRevoke(mesh, reason);
+    DMUON_CALL(DMuonGroupForwardEnd(group));
+  }
+  for (int l = LAYERS; l-- > 0;) {
+    DMUON_CALL(DMuonOptimizerGetGroup(opt, l, &group));
+    if (l == at && where == BEFORE_BACKWARD) return DMuonMeshRevoke(mesh, reason);
+    DMUON_CALL(DMuonGroupBackwardBegin(group));
+    DMUON_CALL(DMuonGroupGetArrays(group, &data, &grad));
+    memset(grad, 0, sizeof(float) * LENT_ROWS * LENT_COLS);
+    DMUON_CALL(DMuonGroupBackwardEnd(group));
+    if (l == at && where == BEHIND_BACKWARD) return DMuonMeshRevoke(mesh, reason);
+  }
+  return DMuonOptimizerStep(opt);
+}
+
+static void lent(bracket where, const char *device) {
+  static const int64_t dims[] = {LENT_ROWS, LENT_COLS};
+  static const char *const names[PLACES] = {"before a forward", "in a forward", "before a backward",
+                                            "behind a backward"};
+  DMuonMesh mesh = NULL;
+  DMuonModel model = NULL;
+  DMuonOptimizer opt = NULL;
+  DMuonGroup group;
+  DMuonErrorCode code = DMuonMeshCreate(MPI_COMM_WORLD, &mesh);
+  if (!code) code = DMuonMeshSetSizes(mesh, 2, 2, 1);
+  if (!code) code = DMuonMeshSetOption(mesh, "device", device);
+  if (!code) code = DMuonModelCreate(mesh, &model);
+  if (!code)
+    code = DMuonModelAddStack(model, "layers.%d.weight", 0, LAYERS, DMUON_FLOAT32, 2, dims, NULL);
+  if (!code) code = DMuonModelSetRoute(model, "*", DMUON_ROUTE_ADAMW);
+  if (!code) code = DMuonOptimizerCreate(model, &opt);
+  if (!code) code = DMuonOptimizerSetUp(opt);
+  if (!code) code = pass(mesh, opt, PLACES); /* all is well */
+  if (!tap_ok(!code, "%s, %s: until then no call fails", names[where], device))
+    tap_diag("%s", DMuonErrorGetMessage());
+  const double began = now();
+  if (!code) code = pass(mesh, opt, where);
+  /* An asynchronous Step returns before anything of it is waited for. */
+  if (!code) code = DMuonOptimizerWait(opt);
+  tap_ok(is_revoked(code, VICTIM, reason) && now() - began < SOON, "%s, %s: all hear, soon",
+         names[where], device);
+  int good = is_revoked(DMuonOptimizerBeginPass(opt, DMUON_PASS_TRAIN), VICTIM, reason);
+  if (DMuonOptimizerGetGroup(opt, 0, &group) == DMUON_SUCCESS)
+    good &= is_revoked(DMuonGroupForwardBegin(group), VICTIM, reason);
+  tap_ok(good, "%s, %s: later calls say so", names[where], device);
+  DMuonModelDestroy(&model);
+  DMuonOptimizerDestroy(&opt);
+  DMuonMeshDestroy(&mesh);
+  goes_on(names[where]);
+}
+
 /* ---- several meshes --------------------------------------------------------------------------- */
 
 /* One on all ranks, one on pairs; the second pair's is given up. */
@@ -360,6 +429,9 @@ int main(int argc, char **argv) {
   large("shard", 0, 1);
   large("replicate", VICTIM, 1);
   large("replicate", 3, 0);
+  for (int where = 0; where < PLACES; where++) lent((bracket)where, "host");
+  lent(IN_FORWARD, "host:deferred,seed=5");
+  lent(BEHIND_BACKWARD, "host:deferred,seed=5");
   overlapping();
   tied(1, 0);
   tied(0, 0);

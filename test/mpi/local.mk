@@ -19,14 +19,21 @@ test_mpi_client_loop_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
 # The examples, run.
 example_tests = \
   test/mpi/ex_hello.sh \
+  test/mpi/ex_hsdp.sh \
   test/mpi/train_cli.sh \
   test/mpi/train_hash4.sh \
   test/mpi/train_hash8.sh \
   test/mpi/train_deferred.sh \
-  test/mpi/train_losses.sh
+  test/mpi/train_losses.sh \
+  test/mpi/train_sharded.sh \
+  test/mpi/train_passes.sh \
+  test/mpi/train_bf16.sh \
+  test/mpi/train_uneven.sh \
+  test/mpi/train_bytes.sh
 TESTS += $(example_tests)
-CORE_TESTS += test/mpi/train_hash4.sh
-EXTRA_DIST += $(example_tests) test/mpi/train_common.sh test/mpi/hash_reference.sh
+CORE_TESTS += test/mpi/train_hash4.sh test/mpi/train_passes.sh
+EXTRA_DIST += $(example_tests) test/mpi/train_common.sh test/mpi/train_table.sh \
+  test/mpi/hash_reference.sh
 
 # The registry put together over ranks.
 check_PROGRAMS += test/mpi/model_agree.npall
@@ -115,3 +122,22 @@ test_mpi_threads_serialized_np3_LDADD = libdmuon_core.la -lpthread
 check_PROGRAMS += test/mpi/life_many.np2
 TESTS += test/mpi/life_many.np2
 test_mpi_life_many_np2_SOURCES = test/mpi/life_many.c
+
+# Parameters in the library's memory.
+step_lent_sources = test/step_lent.c test/step_lent.h $(step_case_sources)
+lend_tests = \
+  test/mpi/lend_identity2.np2 \
+  test/mpi/lend_identity.np4 \
+  test/mpi/lend_identity8.np8
+check_PROGRAMS += $(lend_tests)
+TESTS += $(lend_tests)
+CORE_TESTS += test/mpi/lend_identity.np4
+test_mpi_lend_identity2_np2_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)
+test_mpi_lend_identity_np4_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)
+test_mpi_lend_identity8_np8_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)
+
+# Lent parameters on several meshes.
+check_PROGRAMS += test/mpi/lend_meshes.np4
+TESTS += test/mpi/lend_meshes.np4
+CORE_TESTS += test/mpi/lend_meshes.np4
+test_mpi_lend_meshes_np4_SOURCES = test/mpi/lend_meshes.c

@@ -35,26 +35,41 @@ for name in reduce newton_schulz update publish; do
   point $? "asynchronous: $name took time"
 done
 
+train 2 $small -sharded -recompute
+point $? "the small run, sharded"
+same "$(result form)" sharded "the form is told"
+for name in shard_bytes_per_step_total replicate_bytes_per_step_total; do
+  result $name | grep -Eq '^[0-9]+$'
+  point $? "sharded: $name is a whole number"
+done
+
 train 2 $small -optimizer adamw
 same "$(result newton_schulz_calls)" 0 "adamw calls no Newton-Schulz"
 
-# refused PHRASE OPTION...: it ends with another status than 0 and says why.
+# refused PHRASE OPTION...: it ends with another status than 0 and says why. On $on ranks; 0: by
+# itself, without a launcher.
 refused() {
   phrase=$1
   shift
-  train 2 "$@"
+  train $on "$@"
   status=$?
   [ $status -ne 0 ] && grep -q -- "$phrase" "$work/run.log"
   point $? "refused: $* ($phrase)"
 }
+on=0
 refused "-stepz is no option" -stepz 3
 refused "-steps wants a value" -steps
 refused "-steps x: not a number" -steps x
 refused "cannot be divided" -width 30 -heads 4
 refused "muon or adamw" -optimizer sgd
+refused "fp32 or bf16" -dtype fp64
+refused "-z2 is for -sharded alone" -z2
 refused "cannot read the text /nowhere" -text /nowhere
 refused "too short" -context 2000000
 refused "cannot write" $small -json /nowhere/x.json
+refused "cannot write" $small -save /nowhere/x
+on=2
+refused "-stepz is no option" -stepz 3
 refused replicate $small -dmuon_replicate 3
 refused owner_strategy $small -dmuon_owner_strategy nonsense
 refused replicate_async $small -dmuon_replicate_async nonsense

@@ -4,9 +4,15 @@
 #   result NAME              a value of the results: a number, a word, or a whole list
 #   point STATUS WHAT...     a point of the test: good when STATUS is 0; shows the run's end if not
 #   same A B WHAT...         a point: the two words are equal and not empty
+#   losses FILE              the losses of the last run, one a line
+#   near A B LIMIT WHAT...   a point: 20 losses each in two files, relative differences within LIMIT
+#
+# DMUON_TEST_NIGHTLY, non-empty: $nightly is set, and tests run their long lists.
 set -u
 . "$abs_top_srcdir/test/tap.sh"
 [ -n "$MPIRUN" ] || skip_all "no MPI launcher: configure with MPIRUN=..."
+nightly=${DMUON_TEST_NIGHTLY:-}
+unset DMUON_TEST_NIGHTLY # not an option of the library
 scratch
 json=$work/run.json
 
@@ -42,4 +48,17 @@ same() {
   shift 2
   point "$same_status" "$@"
   [ "$same_status" -eq 0 ] || echo "# \"$same_a\" against \"$same_b\""
+}
+
+losses() {
+  result loss | tr -d '[] ' | tr ',' '\n' >"$1"
+}
+
+near() {
+  near_a=$1 near_b=$2 near_limit=$3
+  shift 3
+  paste "$near_a" "$near_b" | $AWK -v limit="$near_limit" '
+    { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; if (NF == 2) n++ }
+    END { printf "%.2g", worst; exit !(n == 20 && NR == 20 && worst <= limit) }' >"$work/near"
+  point $? "$* (relative difference $(cat "$work/near"))"
 }

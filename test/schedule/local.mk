@@ -5,8 +5,25 @@ CORE_TESTS += test/schedule/engine_schedule.t
 test_schedule_engine_schedule_t_SOURCES = test/schedule/engine_schedule.c
 
 # Planned and recorded runs: the verifier, and the faults that it must find.
-trace_tests = test/schedule/trace_step.t
+trace_tests = \
+  test/schedule/trace_step.t \
+  test/schedule/trace_sharded.t
 check_PROGRAMS += $(trace_tests)
 TESTS += $(trace_tests)
 test_schedule_trace_step_t_SOURCES = test/schedule/trace_step.c test/schedule/rehearsal.c \
   test/schedule/rehearsal.h test/schedule/planted.c test/schedule/planted.h
+test_schedule_trace_sharded_t_SOURCES = test/schedule/trace_sharded.c test/schedule/cases.c \
+  test/schedule/cases.h test/schedule/rehearsal.c \
+  test/schedule/rehearsal.h test/schedule/planted.c test/schedule/planted.h
+EXTRA_DIST += tools/update_golden \
+  test/schedule/golden/accumulate.txt \
+  test/schedule/golden/all_gather.txt \
+  test/schedule/golden/evaluate.txt \
+  test/schedule/golden/recompute.txt \
+  test/schedule/golden/sharded_adamw.txt \
+  test/schedule/golden/skipped_group.txt \
+  test/schedule/golden/sync.txt \
+  test/schedule/golden/z2.txt \
+  test/schedule/golden/z3_prefetch0.txt \
+  test/schedule/golden/z3_prefetch1.txt \
+  test/schedule/golden/z3_prefetch2.txt

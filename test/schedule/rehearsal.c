@@ -1,6 +1,7 @@
 /* Playing the ranks of a plan one kind at a time. Two ranks are of one kind when they update
- * pieces of the same parameters and their columns hold pieces of the same parameters: then they
- * issue the same operations. */
+ * pieces of the same parameters and their columns (and, of gathered parameters, their rows) hold
+ * pieces of the same parameters: then they issue the same operations. What ranks agree on is what
+ * the one that is played says: a drive must lead all ranks to the same answers. */
 #include "rehearsal.h"
 
 #include <errno.h>
@@ -78,51 +79,71 @@ static DMuonErrorCode add_layers(const rehearsal_plan *plan, DMuonModel model, u
 
 /* ---- kinds of ranks ------------------------------------------------------------------------ */
 
-static uint64_t own_key(DMuonOptimizer opt, int r, int s) {
+/* What rank (r, s) updates; gathered: of that what moves along its row. */
+static uint64_t own_key(DMuonOptimizer opt, int r, int s, int gathered) {
   const dmuon_packing *packing = &opt->runtime.packing;
+  const int R = dmuon_optimizer_mesh(opt)->sizes[0];
   uint64_t key = DMUON_HASH_SEED;
-  for (int b = 0; b < packing->bundle_count; b++)
-    for (int i = 0; i < packing->bundles[b].count; i++) {
-      const dmuon_bundle_param *p = &packing->bundles[b].params[i];
+  for (int b = 0; b < packing->bundle_count; b++) {
+    const dmuon_bundle *bundle = &packing->bundles[b];
+    if (gathered && bundle->residency != DMUON_RESIDENCY_GATHERED) continue;
+    for (int i = 0; i < bundle->count; i++) {
+      const int64_t numel = opt->model->registry.params[bundle->params[i].param].numel;
       int64_t first, count;
-      dmuon_bundle_share(&packing->bundles[b], i, opt->model->registry.params[p->param].numel,
-                         dmuon_optimizer_mesh(opt)->sizes[0], r, s, &first, &count);
+      dmuon_bundle_share(bundle, i, numel, R, r, s, &first, &count);
       if (count > 0) key = dmuon_hash_int(dmuon_hash_int(key, b), i);
     }
+  }
   return key;
 }
 
-static DMuonErrorCode find_kinds(DMuonOptimizer opt, rehearsal *made) {
-  const int R = made->sizes[0], G = made->sizes[1];
-  uint64_t *column = NULL, *keys = NULL;
-  DMUON_TRY(dmuon_memory_alloc(&made->memory, G, sizeof *column, &column));
-  DMUON_TRY(dmuon_memory_alloc(&made->memory, made->ranks, sizeof *keys, &keys));
-  DMUON_TRY(dmuon_memory_alloc(&made->memory, made->ranks, sizeof(int), &made->class_of));
-  DMUON_TRY(dmuon_memory_alloc(&made->memory, made->ranks, sizeof(int), &made->stand_in));
+typedef struct {
+  uint64_t *own, *column, *row, *kind;
+} keys;
+
+/* own by rank, column by s, row by r. */
+static void fill_keys(DMuonOptimizer opt, int R, int G, keys *k) {
   for (int r = 0; r < R; r++)
     for (int s = 0; s < G; s++) {
-      const uint64_t own = own_key(opt, r, s);
-      if (own != DMUON_HASH_SEED) column[s] = dmuon_hash_int(column[s], (int64_t)own);
-      keys[r * G + s] = own;
+      const uint64_t own = own_key(opt, r, s, 0), moved = own_key(opt, r, s, 1);
+      k->own[r * G + s] = own;
+      if (own != DMUON_HASH_SEED) k->column[s] = dmuon_hash_int(k->column[s], (int64_t)own);
+      if (moved != DMUON_HASH_SEED) k->row[r] = dmuon_hash_int(k->row[r], (int64_t)moved);
     }
-  /* By a table of kinds found so far: there are as many as owners, and a few more. */
-  uint64_t *kind = NULL;
-  DMUON_TRY(dmuon_memory_alloc(&made->memory, made->ranks, sizeof *kind, &kind));
+}
+
+/* There are as many kinds as owners, and a few more: a list is searched. */
+static void number_kinds(const rehearsal_plan *plan, const keys *k, rehearsal *made) {
+  const int G = made->sizes[1];
   for (int p = 0; p < made->ranks; p++) {
-    const uint64_t key = dmuon_hash_int(keys[p], (int64_t)column[p % G]);
-    int c = made->class_count;
-    while (c > 0 && kind[c - 1] != key) c--;
-    if (c == 0) {
-      kind[made->class_count] = key;
-      made->stand_in[made->class_count++] = p;
-      c = made->class_count;
+    const int is_odd = plan->has_odd_rank && plan->odd_rank == p;
+    uint64_t key = dmuon_hash_int(k->own[p], (int64_t)k->column[p % G]);
+    key = dmuon_hash_int(dmuon_hash_int(key, (int64_t)k->row[p / G]), is_odd);
+    int c = made->class_count - 1;
+    while (c >= 0 && k->kind[c] != key) c--;
+    if (c < 0) {
+      c = made->class_count++;
+      k->kind[c] = key;
+      made->stand_in[c] = p;
     }
-    made->class_of[p] = c - 1;
+    made->class_of[p] = c;
   }
-  dmuon_memory_free(kind);
-  dmuon_memory_free(keys);
-  dmuon_memory_free(column);
-  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode find_kinds(const rehearsal_plan *plan, DMuonOptimizer opt, rehearsal *made) {
+  dmuon_memory *memory = &made->memory;
+  keys k = {0};
+  uint64_t **lists[] = {&k.own, &k.column, &k.row, &k.kind};
+  DMuonErrorCode code = dmuon_memory_alloc(memory, made->ranks, sizeof(int), &made->class_of);
+  if (!code) code = dmuon_memory_alloc(memory, made->ranks, sizeof(int), &made->stand_in);
+  for (size_t i = 0; !code && i < sizeof lists / sizeof lists[0]; i++)
+    code = dmuon_memory_alloc(memory, made->ranks, sizeof(uint64_t), lists[i]);
+  if (!code) {
+    fill_keys(opt, made->sizes[0], made->sizes[1], &k);
+    number_kinds(plan, &k, made);
+  }
+  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) dmuon_memory_free(*lists[i]);
+  return code;
 }
 
 /* ---- playing ------------------------------------------------------------------------------- */
@@ -161,13 +182,23 @@ static DMuonErrorCode make_optimizer(stage *s, int position, DMuonOptimizer *opt
   return DMuonOptimizerSetUp(*opt);
 }
 
-/* The trace of one rank: all from the first operation after SetUp to the last free. */
+int64_t rehearsal_behind(const dmuon_trace *trace, int64_t from, const char *note) {
+  for (int64_t i = from; i < trace->record_count; i++) {
+    const int64_t text = trace->records[i].text;
+    if (text >= 0 && strcmp(trace->text + text, note) == 0) return i + 1;
+  }
+  return trace->record_count;
+}
+
+/* The trace of one rank: from the first operation of SetUp to the last free. */
 static DMuonErrorCode play(stage *s, int position, dmuon_memory *memory, dmuon_trace *trace) {
   DMuonOptimizer opt = NULL;
   dmuon_trace_log *log = dmuon_trace_log_of(s->mesh->device);
   dmuon_trace_log_reset(log);
   DMuonErrorCode code = make_optimizer(s, position, &opt);
+  dmuon_device_note(s->mesh->device, REHEARSAL_START);
   if (!code) code = s->plan->drive(opt, position);
+  dmuon_device_note(s->mesh->device, REHEARSAL_END);
   DMuonErrorCode gone = DMuonOptimizerDestroy(&opt);
   if (!code) code = gone;
   if (!code) code = dmuon_trace_copy(memory, &log->trace, trace);
@@ -178,7 +209,7 @@ static DMuonErrorCode run(stage *s, rehearsal *made) {
   DMuonOptimizer opt = NULL;
   DMUON_TRY(set_stage(s));
   DMuonErrorCode code = make_optimizer(s, 0, &opt);
-  if (!code) code = find_kinds(opt, made);
+  if (!code) code = find_kinds(s->plan, opt, made);
   DMuonOptimizerDestroy(&opt);
   DMUON_TRY(code);
   DMUON_TRY(
@@ -251,4 +282,73 @@ DMuonErrorCode rehearsal_step_arrays(DMuonOptimizer opt, int rank) {
   dmuon_device_note(device, "the end");
   DMUON_TRY(DMuonOptimizerWait(opt));
   return use_arrays(opt, 0);
+}
+
+/* All gradients of the group are asked for; what the caller does with them shows when they are taken
+ * back. */
+static DMuonErrorCode ask_for_gradients(DMuonOptimizer opt, DMuonGroup group) {
+  const int *ids;
+  int count;
+  DMUON_TRY(DMuonGroupGetParams(group, &count, &ids));
+  for (int i = 0; i < count; i++) {
+    const dmuon_registry *registry = &opt->model->registry;
+    void *grad;
+    if (registry->params[registry->local_to_global[ids[i]]].route == DMUON_ROUTE_FROZEN) continue;
+    DMUON_TRY(DMuonGroupGetGrad(group, ids[i], &grad));
+  }
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode find_group(DMuonOptimizer opt, int index, int is_backward, const char *what,
+                                 DMuonGroup *group) {
+  const char *key;
+  DMUON_TRY(DMuonOptimizerGetGroup(opt, index, group));
+  DMUON_TRY(DMuonGroupGetKey(*group, &key));
+  dmuon_device_note(dmuon_optimizer_mesh(opt)->device, "%s of %s %s",
+                    is_backward ? "backward" : "forward", key, what);
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode rehearsal_begin(DMuonOptimizer opt, int index, int is_backward) {
+  DMuonGroup group;
+  DMUON_TRY(find_group(opt, index, is_backward, "begins", &group));
+  if (!is_backward) return DMuonGroupForwardBegin(group);
+  DMUON_TRY(DMuonGroupBackwardBegin(group));
+  return ask_for_gradients(opt, group);
+}
+
+DMuonErrorCode rehearsal_end(DMuonOptimizer opt, int index, int is_backward) {
+  DMuonGroup group;
+  DMUON_TRY(find_group(opt, index, is_backward, "ends", &group));
+  return is_backward ? DMuonGroupBackwardEnd(group) : DMuonGroupForwardEnd(group);
+}
+
+static DMuonErrorCode run_group(DMuonOptimizer opt, int index, int is_backward) {
+  DMUON_TRY(rehearsal_begin(opt, index, is_backward));
+  return rehearsal_end(opt, index, is_backward);
+}
+
+DMuonErrorCode rehearsal_forward(DMuonOptimizer opt) {
+  int count;
+  DMUON_TRY(DMuonOptimizerGetGroupCount(opt, &count));
+  for (int g = 0; g < count; g++) DMUON_TRY(run_group(opt, g, 0));
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode rehearsal_backward(DMuonOptimizer opt) {
+  int count;
+  DMUON_TRY(DMuonOptimizerGetGroupCount(opt, &count));
+  for (int g = count - 1; g >= 0; g--) DMUON_TRY(run_group(opt, g, 1));
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode rehearsal_train(DMuonOptimizer opt, int rank) {
+  (void)rank;
+  for (int step = 0; step < STEPS; step++) {
+    DMUON_TRY(rehearsal_forward(opt));
+    DMUON_TRY(rehearsal_backward(opt));
+    dmuon_device_note(dmuon_optimizer_mesh(opt)->device, "step %d", step);
+    DMUON_TRY(DMuonOptimizerStep(opt));
+  }
+  return DMUON_SUCCESS;
 }

@@ -127,7 +127,8 @@ static void print(const rehearsal *made, int kind) {
   dmuon_text text;
   const char *data;
   dmuon_text_init(&text, &memory);
-  dmuon_trace_print(&made->traces[kind], &text);
+  const dmuon_trace *trace = &made->traces[kind];
+  dmuon_trace_print(trace, rehearsal_behind(trace, 0, REHEARSAL_START), trace->record_count, &text);
   if (!dmuon_text_finish(&text, &data)) printf("%s", data);
   dmuon_text_free(&text);
 }

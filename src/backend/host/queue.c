@@ -126,13 +126,12 @@ static DMuonErrorCode wait_for(dmuon_queue *queue, int64_t position) {
       continue;
     }
     if (fruitless++ == 0) since = now;
-    if (fruitless % PASSES_A_LISTEN == 0) {
-      dmuon_host_engine_listen(engine, now);
+    const int late = engine->timeout > 0 && now - since > engine->timeout;
+    if (late || fruitless % PASSES_A_LISTEN == 0) {
+      dmuon_host_engine_listen(engine, now); /* before everybody says what one has said */
       DMUON_TRY(dmuon_host_engine_check(engine));
     }
-    if (engine->timeout > 0 && now - since > engine->timeout) {
-      DMUON_TRY(time_out(engine));
-    }
+    if (late) DMUON_TRY(time_out(engine));
     sched_yield();
     if (fruitless > PASSES_BEFORE_SLEEP) {
       struct timespec nap = {0, SLEEP_NANOSECONDS};

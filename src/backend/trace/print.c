@@ -49,13 +49,19 @@ static void note_span(spans *s, const dmuon_trace_access *access) {
   if (access->end > s->list[i].end) s->list[i].end = access->end;
 }
 
+/* By its label alone, where it has one. */
+static const char *short_name(const dmuon_trace *trace, int64_t buffer, char *name) {
+  const int64_t label = trace->buffers[buffer].label;
+  return label >= 0 ? trace->text + label : dmuon_trace_buffer_name(trace, buffer, name);
+}
+
 static void print_spans(const dmuon_trace *trace, const spans *s, const char *word,
                         dmuon_text *text) {
   char name[128];
   for (int i = 0; i < s->count; i++)
     dmuon_text_add(text, "%s%s [%lld,%lld)", i ? ", " : word,
-                   dmuon_trace_buffer_name(trace, s->list[i].buffer, name),
-                   (long long)s->list[i].begin, (long long)s->list[i].end);
+                   short_name(trace, s->list[i].buffer, name), (long long)s->list[i].begin,
+                   (long long)s->list[i].end);
   if (s->forgotten) dmuon_text_add(text, " and more");
 }
 
@@ -130,7 +136,7 @@ static void print_one(const dmuon_trace *trace, int64_t index, dmuon_text *text)
       if (queue >= 0)
         dmuon_text_add(text, " of %s", dmuon_trace_queue_name(trace, queue, name));
       else
-        dmuon_text_add(text, ", not recorded here");
+        dmuon_text_add(text, ", never recorded");
       return;
     }
     case DMUON_TRACE_QUEUE_SYNC:
@@ -151,34 +157,26 @@ static void print_one(const dmuon_trace *trace, int64_t index, dmuon_text *text)
   print_memory(trace, index, index + 1, text);
 }
 
-void dmuon_trace_print(const dmuon_trace *trace, dmuon_text *text) {
+void dmuon_trace_print(const dmuon_trace *trace, int64_t first, int64_t end, dmuon_text *text) {
   char name[64];
-  for (int64_t i = 0; i < trace->record_count;) {
+  for (int64_t i = first; i < end;) {
     const dmuon_trace_record *r = &trace->records[i];
-    int64_t end = i + 1;
-    if (r->operation == DMUON_TRACE_NOTHING) {
-      i++;
-      continue;
-    }
+    int64_t next = i + 1;
+    const int64_t queue = r->operation == DMUON_TRACE_QUEUE_SYNC ? -1 : r->queue;
+    while (is_arithmetic(r) && next < end && is_arithmetic(&trace->records[next]) &&
+           trace->records[next].queue == r->queue)
+      next++;
     if (r->operation == DMUON_TRACE_NOTE) {
       dmuon_text_add(text, "-- %s\n", trace->text + r->text);
-      i++;
-      continue;
+    } else if (r->operation != DMUON_TRACE_NOTHING) {
+      dmuon_text_add(text, "%-16s ", dmuon_trace_queue_name(trace, queue, name));
+      if (next == i + 1) print_one(trace, i, text);
+      if (next > i + 1) print_counts(trace, i, next, text);
+      if (next > i + 1) print_memory(trace, i, next, text);
+      dmuon_text_add(text, "\n");
     }
-    const int64_t queue = r->operation == DMUON_TRACE_QUEUE_SYNC ? -1 : r->queue;
-    dmuon_text_add(text, "%-16s ", dmuon_trace_queue_name(trace, queue, name));
-    while (is_arithmetic(r) && end < trace->record_count && is_arithmetic(&trace->records[end]) &&
-           trace->records[end].queue == r->queue)
-      end++;
-    if (end > i + 1) {
-      print_counts(trace, i, end, text);
-      print_memory(trace, i, end, text);
-    } else {
-      print_one(trace, i, text);
-    }
-    dmuon_text_add(text, "\n");
-    i = end;
+    i = next;
   }
-  if (trace->forgotten)
+  if (trace->forgotten && end == trace->record_count)
     dmuon_text_add(text, "and %lld operations that were not kept\n", (long long)trace->forgotten);
 }

@@ -70,8 +70,9 @@ dmuon_trace_finding *dmuon_trace_report_add(dmuon_trace_report *report, dmuon_tr
 /* The findings, a line each. */
 void dmuon_trace_report_print(const dmuon_trace_report *report, dmuon_text *text);
 
-/* The trace for people: a line an operation, arithmetic that follows on one queue in one line. */
-void dmuon_trace_print(const dmuon_trace *trace, dmuon_text *text);
+/* Records [first, end) for people: a line an operation, arithmetic that follows on one queue in one
+ * line. */
+void dmuon_trace_print(const dmuon_trace *trace, int64_t first, int64_t end, dmuon_text *text);
 /* "#12 copy on queue compute" */
 const char *dmuon_trace_describe(const dmuon_trace *trace, int64_t record, char *buffer,
                                  size_t bytes);
