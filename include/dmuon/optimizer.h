@@ -236,11 +236,15 @@ DMUON_API DMuonErrorCode DMuonOptimizerWait(DMuonOptimizer opt);
 /* What the last Step did. Not collective. With async, the seconds are there after Wait. */
 DMUON_API DMuonErrorCode DMuonOptimizerGetStepInfo(DMuonOptimizer opt, DMuonStepInfo *info);
 
-/* Writes rule, rates, owners, memory and counters for people, once, from rank 0, to the file path
- * or to standard output (NULL). Collective over the model's mesh. */
+/* Writes rule, rates, owners, memory, counters and the plan of communication for people, once, from
+ * rank 0, to the file path or to standard output (NULL). Collective over the model's mesh. */
 DMUON_API DMuonErrorCode DMuonOptimizerView(DMuonOptimizer opt, const char *path);
 
-/* This rank's facts as JSON. Not collective; after SetUp. *json: yours, for DMuonFree. */
+/* This rank's facts as JSON, before any Step too: "comm_plan" says by group which parameters travel
+ * together, in which dtype, through which ranks of the model's mesh, and how many bytes a step, a
+ * further micro-batch and an evaluation move along each axis (as DMuonMeshGetCommInfo counts, when
+ * every group runs once a pass and every parameter gets a gradient); "memory_plan" the bytes that
+ * SetUp takes, by purpose. Not collective; after SetUp. *json: yours, for DMuonFree. */
 DMUON_API DMuonErrorCode DMuonOptimizerSummary(DMuonOptimizer opt, char **json);
 
 /* Gives the optimizer up and sets the handle to NULL; waits for a step under way. Collective over

@@ -100,6 +100,8 @@ typedef struct {
 } dmuon_lend_bytes;
 dmuon_lend_bytes dmuon_lend_plan_bytes(const dmuon_packing *packing, const dmuon_groups *groups,
                                        const dmuon_lend_settings *settings);
+/* Buffers that Z3 groups take turns with. Pure. */
+int dmuon_lend_value_places(const dmuon_lend_settings *settings);
 DMuonErrorCode dmuon_lend_make_accumulators(dmuon_lend *lend);
 
 /* ---- lend.c: what the caller's brackets do ---- */

@@ -12,7 +12,7 @@ static int larger(int a, int b) {
   return a > b ? a : b;
 }
 
-static int value_place_count(const dmuon_lend_settings *settings) {
+int dmuon_lend_value_places(const dmuon_lend_settings *settings) {
   const int ahead = larger(settings->prefetch_depth, settings->backward_prefetch_depth);
   return larger(larger(settings->open_groups, 1 + ahead), settings->post_step_prefetch);
 }
@@ -68,7 +68,7 @@ dmuon_lend_bytes dmuon_lend_plan_bytes(const dmuon_packing *packing, const dmuon
     plan.sums += bytes_of(bundle->mine_count, bundle->sum_dtype); /* the mean */
   }
   plan.value_buffers =
-      value_place_count(settings) * groups->largest_value_bytes + groups->z2_value_bytes;
+      dmuon_lend_value_places(settings) * groups->largest_value_bytes + groups->z2_value_bytes;
   plan.grad_buffers = grad_place_count(settings) * groups->largest_grad_bytes;
   plan.sums += DMUON_COLUMNS * column_bytes(packing);
   for (int m = 0; m < meshes; m++) plan.sums += scratch_bytes(packing, m);
@@ -123,7 +123,7 @@ static DMuonErrorCode make_z2_buffers(dmuon_lend *lend) {
 static DMuonErrorCode make_places(dmuon_lend *lend) {
   dmuon_device *device = lend->base->device;
   void *data;
-  dmuon_pool_begin(&lend->values, value_place_count(&lend->settings), lend->value_places);
+  dmuon_pool_begin(&lend->values, dmuon_lend_value_places(&lend->settings), lend->value_places);
   dmuon_pool_begin(&lend->grads, grad_place_count(&lend->settings), lend->grad_places);
   for (int i = 0; i < DMUON_MAX_PLACES; i++)
     lend->value_buffers[i].last_group = lend->grad_buffers[i].last_group = -1;

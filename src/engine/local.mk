@@ -6,6 +6,7 @@ libdmuon_core_la_SOURCES += \
 	src/engine/life.c src/engine/life.h \
 	src/engine/order.c src/engine/order.h \
 	src/engine/packing.c src/engine/packing.h \
+	src/engine/plan.c src/engine/plan.h src/engine/plan_memory.c \
 	src/engine/pool.c src/engine/pool.h \
 	src/engine/runtime.c src/engine/runtime.h \
 	src/engine/schedule.c src/engine/schedule.h

@@ -95,7 +95,8 @@ static DMuonErrorCode create_slot(dmuon_runtime *runtime, dmuon_slot *slot) {
   return DMUON_SUCCESS;
 }
 
-/* Room in every communicator that bundles use, for the largest segment of any. */
+/* Room in every communicator that adds up (those of values move them in place), for the largest
+ * segment of any bundle. */
 static DMuonErrorCode reserve_communicators(dmuon_runtime *runtime) {
   const dmuon_packing *packing = &runtime->packing;
   for (int b = 0; b < packing->bundle_count; b++) {
@@ -104,10 +105,7 @@ static DMuonErrorCode reserve_communicators(dmuon_runtime *runtime) {
     static const struct {
       DMuonAxis axis;
       dmuon_role role;
-    } uses[] = {{DMUON_AXIS_SHARD, DMUON_ROLE_REDUCE},
-                {DMUON_AXIS_SHARD, DMUON_ROLE_UNSHARD},
-                {DMUON_AXIS_REPLICATE, DMUON_ROLE_REDUCE},
-                {DMUON_AXIS_REPLICATE, DMUON_ROLE_PUBLISH}};
+    } uses[] = {{DMUON_AXIS_SHARD, DMUON_ROLE_REDUCE}, {DMUON_AXIS_REPLICATE, DMUON_ROLE_REDUCE}};
     for (size_t u = 0; u < sizeof uses / sizeof uses[0]; u++) {
       dmuon_comm *comm = dmuon_mesh_comm(mesh, uses[u].axis, uses[u].role);
       DMUON_TRY(comm->ops->reserve(comm, packing->largest_segment, bundle->sum_dtype));

@@ -1,37 +1,51 @@
 /* What the optimizer says of itself: text for people, JSON for programs. */
 #include <string.h>
 
-#include "base/json.h"
-#include "base/text.h"
 #include "mesh/mesh.h"
-#include "optim/optimizer.h"
+#include "optim/view.h"
 
-/* Bytes of this rank, by purpose. */
+/* Bytes of this rank, by purpose, as they were taken. */
 typedef struct {
-  int64_t state, master, means, buffers, workspace, accumulators;
+  int64_t state, master, means, buffers, workspace, accumulators, lent;
 } memory_use;
+
+static void count_updated(DMuonOptimizer opt, const dmuon_bundle *bundle, memory_use *use) {
+  for (int i = 0; i < bundle->count; i++) {
+    const dmuon_bundle_param *p = &bundle->params[i];
+    const dmuon_param *param = &opt->model->registry.params[p->param];
+    const dmuon_param_state *state = &opt->states[p->id];
+    if (!p->is_mine) continue;
+    use->state += p->mine_count * (int64_t)dmuon_dtype_bytes(param->state_dtype) *
+                  ((state->momentum != NULL) + 2 * (state->exp_avg != NULL));
+    if (opt->own_master[p->id])
+      use->master += p->mine_count * (int64_t)dmuon_dtype_bytes(param->master_dtype);
+  }
+}
 
 static memory_use count_memory(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   const dmuon_packing *packing = &opt->runtime.packing;
-  memory_use use = {0, 0, 0, 0, 0, 0};
+  memory_use use = {0};
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    const dmuon_param_state *state = &opt->states[id];
-    const int64_t bytes = param->numel * (int64_t)dmuon_dtype_bytes(param->state_dtype);
-    use.state += bytes * ((state->momentum != NULL) + 2 * (state->exp_avg != NULL));
-    if (opt->own_master[id])
-      use.master += param->numel * (int64_t)dmuon_dtype_bytes(param->master_dtype);
+    const int64_t wide = (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype));
     if (opt->plans[id].workspace_bytes > use.workspace)
       use.workspace = opt->plans[id].workspace_bytes;
-    if (opt->accumulators && opt->accumulators[id])
-      use.accumulators +=
-          param->numel * (int64_t)dmuon_dtype_bytes(dmuon_dtype_wide(param->grad_dtype));
+    if (opt->accumulators && opt->accumulators[id]) use.accumulators += param->numel * wide;
+    if (opt->lend.accumulators && opt->lend.accumulators[id])
+      use.accumulators += param->numel * wide;
   }
-  for (int b = 0; b < packing->bundle_count; b++)
+  for (int b = 0; b < packing->bundle_count; b++) {
     use.means +=
         packing->bundles[b].mine_count * (int64_t)dmuon_dtype_bytes(packing->bundles[b].sum_dtype);
+    count_updated(opt, &packing->bundles[b], &use);
+  }
   use.buffers = dmuon_runtime_buffer_bytes(&opt->runtime);
+  if (dmuon_lend_is_used(&opt->lend)) {
+    const dmuon_lend_bytes lent =
+        dmuon_lend_plan_bytes(packing, &opt->lend.groups, &opt->lend.settings);
+    use.lent = lent.homes + lent.value_buffers + lent.grad_buffers;
+  }
   return use;
 }
 
@@ -71,6 +85,7 @@ static void write_here(DMuonOptimizer opt, dmuon_text *text) {
   dmuon_text_add(text, ", masters %s", dmuon_text_bytes(buffer, (double)use.master));
   dmuon_text_add(text, ", averaged gradients %s", dmuon_text_bytes(buffer, (double)use.means));
   dmuon_text_add(text, ", buffers %s", dmuon_text_bytes(buffer, (double)use.buffers));
+  dmuon_text_add(text, ", lent %s", dmuon_text_bytes(buffer, (double)use.lent));
   dmuon_text_add(text, ", workspace %s", dmuon_text_bytes(buffer, (double)use.workspace));
   dmuon_text_add(text, ", accumulators %s\n", dmuon_text_bytes(buffer, (double)use.accumulators));
   dmuon_text_add(text,
@@ -98,10 +113,12 @@ DMuonErrorCode DMuonOptimizerView(DMuonOptimizer opt, const char *path) {
   dmuon_text text;
   dmuon_text_init(&text, &opt->object.context->memory);
   write_rule(opt, &text);
-  if (opt->object.is_set_up)
+  if (opt->object.is_set_up) {
     write_here(opt, &text);
-  else
+    dmuon_optimizer_write_plan(opt, &text);
+  } else {
     dmuon_text_add(&text, "  not set up\n");
+  }
   DMuonErrorCode code = dmuon_mesh_write(dmuon_optimizer_mesh(opt), "View", &text, path);
   dmuon_text_free(&text);
   return code;
@@ -131,13 +148,14 @@ DMuonErrorCode DMuonOptimizerSummary(DMuonOptimizer opt, char **json) {
   const memory_use use = count_memory(opt);
   const dmuon_memory *memory = &opt->object.context->memory;
   json_t *root = json_pack(
-      "{s:s, s:s, s:I, s:b, s:I, s:I, s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I}, s:o}", "name",
+      "{s:s, s:s, s:I, s:b, s:I, s:I, s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}, s:o, s:o, s:o}", "name",
       opt->object.name, "rule", dmuon_recipe_names[opt->settings.recipe], "steps",
       (json_int_t)opt->info.step, "async", opt->is_async, "newton_schulz_here",
       (json_int_t)opt->newton_schulz_here, "newton_schulz_last_step",
       (json_int_t)opt->info.newton_schulz_calls, "bytes", "state", (json_int_t)use.state, "masters",
       (json_int_t)use.master, "means", (json_int_t)use.means, "buffers", (json_int_t)use.buffers,
-      "workspace", (json_int_t)use.workspace, "accumulators", (json_int_t)use.accumulators, "peak",
-      (json_int_t)memory->peak_bytes, "params", params_json(opt));
+      "workspace", (json_int_t)use.workspace, "accumulators", (json_int_t)use.accumulators, "lent",
+      (json_int_t)use.lent, "peak", (json_int_t)memory->peak_bytes, "params", params_json(opt),
+      "comm_plan", dmuon_optimizer_comm_plan(opt), "memory_plan", dmuon_optimizer_memory_plan(opt));
   return dmuon_json_finish(root, json);
 }

@@ -141,3 +141,13 @@ check_PROGRAMS += test/mpi/lend_meshes.np4
 TESTS += test/mpi/lend_meshes.np4
 CORE_TESTS += test/mpi/lend_meshes.np4
 test_mpi_lend_meshes_np4_SOURCES = test/mpi/lend_meshes.c
+
+# The step is as planned: bytes, memory.
+plan_tests = \
+  test/mpi/step_bytes.npall \
+  test/mpi/step_memory.np4
+check_PROGRAMS += $(plan_tests)
+TESTS += $(plan_tests)
+CORE_TESTS += test/mpi/step_bytes.npall
+test_mpi_step_bytes_npall_SOURCES = test/mpi/step_bytes.c
+test_mpi_step_memory_np4_SOURCES = test/mpi/step_memory.c

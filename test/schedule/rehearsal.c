@@ -77,6 +77,11 @@ static DMuonErrorCode add_layers(const rehearsal_plan *plan, DMuonModel model, u
   return DMUON_SUCCESS;
 }
 
+DMuonErrorCode rehearsal_add_params(const rehearsal_plan *plan, DMuonModel model) {
+  uint64_t next = UINT64_C(1) << 40;
+  return plan->shapes ? add_file(plan, model, &next) : add_layers(plan, model, &next);
+}
+
 /* ---- kinds of ranks ------------------------------------------------------------------------ */
 
 /* What rank (r, s) updates; gathered: of that what moves along its row. */
@@ -157,7 +162,6 @@ typedef struct {
 
 static DMuonErrorCode set_stage(stage *s) {
   const rehearsal_plan *plan = s->plan;
-  uint64_t next = UINT64_C(1) << 40;
   DMUON_TRY(DMuonMeshCreatePlan(plan->replicate, plan->shard, 1, &s->mesh));
   DMUON_TRY(DMuonMeshSetDevice(s->mesh, DMUON_DEVICE_TRACE, DMUON_DECIDE));
   for (int i = 0; plan->options[i]; i++) {
@@ -168,7 +172,7 @@ static DMuonErrorCode set_stage(stage *s) {
     DMUON_TRY(DMuonMeshSetOption(s->mesh, name, value));
   }
   DMUON_TRY(DMuonModelCreate(s->mesh, &s->model));
-  DMUON_TRY(plan->shapes ? add_file(plan, s->model, &next) : add_layers(plan, s->model, &next));
+  DMUON_TRY(rehearsal_add_params(plan, s->model));
   if (plan->adapt_model) DMUON_TRY(plan->adapt_model(s->model));
   DMUON_TRY(DMuonPartitionCreate(s->model, &s->partition));
   return DMuonPartitionSetUp(s->partition);
@@ -191,13 +195,19 @@ int64_t rehearsal_behind(const dmuon_trace *trace, int64_t from, const char *not
 }
 
 /* The trace of one rank: from the first operation of SetUp to the last free. */
-static DMuonErrorCode play(stage *s, int position, dmuon_memory *memory, dmuon_trace *trace) {
+static DMuonErrorCode play(stage *s, int position, dmuon_memory *memory, dmuon_trace *trace,
+                           int64_t bytes[3]) {
   DMuonOptimizer opt = NULL;
   dmuon_trace_log *log = dmuon_trace_log_of(s->mesh->device);
   dmuon_trace_log_reset(log);
   DMuonErrorCode code = make_optimizer(s, position, &opt);
   dmuon_device_note(s->mesh->device, REHEARSAL_START);
   if (!code) code = s->plan->drive(opt, position);
+  for (int axis = 0; !code && axis < 3; axis++) {
+    DMuonCommInfo info = {.struct_size = sizeof info};
+    code = DMuonMeshGetCommInfo(s->mesh, (DMuonAxis)axis, &info);
+    bytes[axis] = info.bytes_sent;
+  }
   dmuon_device_note(s->mesh->device, REHEARSAL_END);
   DMuonErrorCode gone = DMuonOptimizerDestroy(&opt);
   if (!code) code = gone;
@@ -215,9 +225,16 @@ static DMuonErrorCode run(stage *s, rehearsal *made) {
   DMUON_TRY(
       dmuon_memory_alloc(&made->memory, made->class_count, sizeof *made->traces, &made->traces));
   DMUON_TRY(dmuon_memory_alloc(&made->memory, made->class_count, sizeof *made->list, &made->list));
+  DMUON_TRY(
+      dmuon_memory_alloc(&made->memory, made->class_count, sizeof *made->bytes, &made->bytes));
   for (int c = 0; c < made->class_count; c++) {
     made->list[c] = &made->traces[c];
-    DMUON_TRY(play(s, made->stand_in[c], &made->memory, &made->traces[c]));
+    dmuon_trace *trace = &made->traces[c];
+    DMUON_TRY(play(s, made->stand_in[c], &made->memory, trace, made->bytes[c]));
+    made->operations += trace->record_count;
+    if (!s->plan->judged) continue;
+    DMUON_TRY(dmuon_trace_verify_rank(&made->memory, trace, made->stand_in[c], s->plan->judged));
+    DMUON_TRY(dmuon_trace_strip(trace));
   }
   made->peak_bytes = s->mesh->context.memory.peak_bytes;
   return DMUON_SUCCESS;
@@ -241,6 +258,7 @@ void rehearsal_free(rehearsal *made) {
   for (int c = 0; made->traces && c < made->class_count; c++) dmuon_trace_free(&made->traces[c]);
   dmuon_memory_free(made->traces);
   dmuon_memory_free(made->list);
+  dmuon_memory_free(made->bytes);
   dmuon_memory_free(made->class_of);
   dmuon_memory_free(made->stand_in);
   memset(made, 0, sizeof *made);

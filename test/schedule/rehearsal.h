@@ -17,6 +17,8 @@ typedef struct {
   /* Before the model is set up, and before the optimizer is; may be NULL. */
   DMuonErrorCode (*adapt_model)(DMuonModel model);
   DMuonErrorCode (*adapt_optimizer)(DMuonOptimizer opt);
+  /* NULL, or: each rank that is played is judged at once, and only its collectives are kept. */
+  dmuon_trace_report *judged;
   /* What is recorded, after SetUp. */
   DMuonErrorCode (*drive)(DMuonOptimizer opt, int rank);
 } rehearsal_plan;
@@ -29,10 +31,14 @@ typedef struct {
   int *stand_in; /* [class_count]: the rank that was played */
   dmuon_trace *traces;
   const dmuon_trace **list; /* of traces */
-  int64_t peak_bytes;       /* of the library's own memory */
+  int64_t (*bytes)[3]; /* [class_count] communicated by the rank that was played, by DMuonAxis */
+  int64_t peak_bytes;  /* of the library's own memory */
+  int64_t operations;  /* recorded, of all that were played */
 } rehearsal;
 
 DMuonErrorCode rehearsal_run(const rehearsal_plan *plan, rehearsal *made);
+/* The parameters of a plan, for a model of the caller's. */
+DMuonErrorCode rehearsal_add_params(const rehearsal_plan *plan, DMuonModel model);
 void rehearsal_free(rehearsal *made);
 /* The record behind a note, from record `from` on; record_count: there is none. */
 int64_t rehearsal_behind(const dmuon_trace *trace, int64_t from, const char *note);

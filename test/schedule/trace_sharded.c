@@ -159,6 +159,106 @@ static void test_case(const schedule_case *c, int replicate, int shard) {
   rehearsal_free(&made);
 }
 
+/* ---- planted faults ------------------------------------------------------------------------ */
+
+static void expect(planted *f, dmuon_trace_kind kind, const char *word, const char *what) {
+  const dmuon_trace_finding *found = NULL;
+  DMuonErrorCode code = planted_verify(f);
+  for (int64_t i = 0; !code && i < f->report.count && i < DMUON_TRACE_FINDINGS && !found; i++)
+    if (f->report.findings[i].kind == kind && strstr(f->report.findings[i].text, word))
+      found = &f->report.findings[i];
+  tap_ok(found != NULL, "%s is found and named", what);
+  if (found) tap_diag("%s", found->text);
+  for (int64_t i = 0; !found && i < f->report.count && i < 3; i++)
+    tap_diag("%s: %s", dmuon_trace_kind_names[f->report.findings[i].kind],
+             f->report.findings[i].text);
+  planted_end(f);
+}
+
+static int begin(const rehearsal *made, int position, planted *f) {
+  DMuonErrorCode code = planted_begin(made, position, f);
+  if (code) tap_ok(0, "%s", DMuonErrorGetMessage());
+  return !code;
+}
+
+static void test_planted(void) {
+  const rehearsal_plan plan = schedule_plan(&schedule_cases[0], 2, 2);
+  rehearsal made;
+  planted f;
+  int64_t at, to;
+  if (rehearsal_run(&plan, &made)) {
+    tap_ok(0, "%s", DMuonErrorGetMessage());
+    return;
+  }
+  const int64_t start = rehearsal_behind(&made.traces[0], 0, REHEARSAL_START);
+  if (begin(&made, 0, &f)) { /* the caller reads before his values are there */
+    at = planted_find(&f.trace, DMUON_TRACE_WAIT, "caller", start, 0);
+    f.trace.records[at].operation = DMUON_TRACE_NOTHING;
+    expect(&f, DMUON_TRACE_RACE_READ, "no wait of the caller for unshard", "a missing wait");
+  }
+  if (begin(&made, 0, &f)) { /* the buffer is given away before the caller is done */
+    at = planted_find(&f.trace, DMUON_TRACE_RECORD, "caller", start, 0);
+    planted_move(&f.trace, at, planted_find(&f.trace, DMUON_TRACE_LEND, "caller", start, 0));
+    expect(&f, DMUON_TRACE_RACE_OVERWRITE, "no wait of unshard for the caller",
+           "a release too early");
+  }
+  if (begin(&made, 0, &f)) {
+    at = planted_find(&f.trace, DMUON_TRACE_DISCARD, "unshard", start, 1);
+    if (planted_repeat(&f.trace, at)) tap_ok(0, "no memory");
+    expect(&f, DMUON_TRACE_TWICE, "discarded again", "a group resharded twice");
+  }
+  if (begin(&made, 0, &f)) {
+    for (at = start;
+         (at = planted_find(&f.trace, DMUON_TRACE_GATHER_SEGMENTS, "unshard", at, 0)) >= 0; at++) {
+      const dmuon_trace_record *r = &f.trace.records[at];
+      if (f.trace.accesses[r->first_access + r->access_count - 1].is_write) break;
+    }
+    if (planted_repeat(&f.trace, at)) tap_ok(0, "no memory");
+    expect(&f, DMUON_TRACE_TWICE, "brought again", "a group fetched twice");
+  }
+  if (begin(&made, 3, &f)) {
+    at = planted_find(&f.trace, DMUON_TRACE_GATHER_SEGMENTS, "unshard", start, 0);
+    dmuon_trace_piece *piece = &f.trace.pieces[f.trace.records[at].first_piece];
+    piece->from = !piece->from;
+    expect(&f, DMUON_TRACE_SEQUENCE, "piece 0 has root", "a swapped root");
+  }
+  if (begin(&made, 2, &f)) {
+    at = planted_find(&f.trace, DMUON_TRACE_REDUCE_SEGMENTS, "replicate_reduce", start, 1);
+    f.trace.records[at].operation = DMUON_TRACE_NOTHING;
+    expect(&f, DMUON_TRACE_SEQUENCE, "is issued by rank 0 and missing on rank 2",
+           "a dropped collective");
+  }
+  if (begin(&made, 1, &f)) { /* the first reduction before the last fetch of forward */
+    at = planted_find(&f.trace, DMUON_TRACE_REDUCE_SEGMENTS, "shard_reduce", start, 0);
+    to = planted_find(&f.trace, DMUON_TRACE_GATHER_SEGMENTS, "unshard", start, 3);
+    planted_move(&f.trace, at, to);
+    expect(&f, DMUON_TRACE_CIRCLE, "before operation 3 of shard/unshard",
+           "another order on one rank");
+  }
+  if (begin(&made, 0, &f)) { /* gradients are cleared while stage 1 still sends them */
+    int n = 0;
+    do at = planted_find(&f.trace, DMUON_TRACE_ZERO, "caller", start, n++);
+    while (at >= 0 && f.trace.records[at - 1].operation != DMUON_TRACE_WAIT);
+    if (at >= 0) f.trace.records[at - 1].operation = DMUON_TRACE_NOTHING;
+    expect(&f, DMUON_TRACE_RACE_OVERWRITE, "no wait of caller for shard_reduce",
+           "a gradient buffer taken over too early");
+  }
+  if (begin(&made, 0, &f)) { /* the next forward fetches what is still being published */
+    const int64_t step = rehearsal_behind(&f.trace, start, "step");
+    int n = 0;
+    do at = planted_find(&f.trace, DMUON_TRACE_GATHER_SEGMENTS, "publish", step, n++);
+    while (at >= 0 && !f.trace.accesses[f.trace.records[at].first_access].is_write);
+    const int64_t published = planted_find(&f.trace, DMUON_TRACE_RECORD, "publish", at, 0);
+    for (int64_t i = published + 1; at >= 0 && i < f.trace.record_count; i++)
+      if (f.trace.records[i].operation == DMUON_TRACE_WAIT &&
+          f.trace.records[i].event == f.trace.records[published].event)
+        f.trace.records[i].operation = DMUON_TRACE_NOTHING;
+    expect(&f, DMUON_TRACE_RACE_READ, "no wait of unshard for publish",
+           "a publish that is not consumed");
+  }
+  rehearsal_free(&made);
+}
+
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "-write") == 0) return write_golden(argv[2]);
   if (argc >= 3 && strcmp(argv[1], "-show") == 0)
@@ -174,5 +274,6 @@ int main(int argc, char **argv) {
     if (waits[i] && i / QUEUES != i % QUEUES && !is_implied(names[i / QUEUES], names[i % QUEUES]))
       tap_ok(missed[i] > 0, "waits of %s for %s: %d of %d are missed when dropped",
              names[i / QUEUES], names[i % QUEUES], missed[i], waits[i]);
+  test_planted();
   return tap_done();
 }

@@ -23,10 +23,11 @@ test_unit_base_sort_t_SOURCES = test/unit/base_sort.c
 test_unit_base_text_t_SOURCES = test/unit/base_text.c
 
 # src/engine, src/optim, src/update, src/clip
-step_unit_tests = test/unit/optim_ballot.t test/unit/update_rule.t
+step_unit_tests = test/unit/engine_plan.t test/unit/optim_ballot.t test/unit/update_rule.t
 check_PROGRAMS += $(step_unit_tests)
 TESTS += $(step_unit_tests)
 CORE_TESTS += $(step_unit_tests)
+test_unit_engine_plan_t_SOURCES = test/unit/engine_plan.c
 test_unit_optim_ballot_t_SOURCES = test/unit/optim_ballot.c
 test_unit_update_rule_t_SOURCES = test/unit/update_rule.c
 

@@ -89,6 +89,20 @@ static DMuonErrorCode piece(dmuon_queue *queue, int64_t from, int64_t to, int64_
   return dmuon_trace_log_piece(&traced(queue)->device->log, from, to, offset, count);
 }
 
+/* Alone, payload is counted here, as if all went well. */
+static void count(dmuon_comm *comm, int64_t elements, DMuonDType dtype) {
+  if (inner_of(comm)) return;
+  comm->counters.operations++;
+  comm->counters.bytes += elements * (int64_t)dmuon_dtype_bytes(dtype);
+}
+
+static int64_t payload_of_others(const dmuon_comm *comm, int count, const dmuon_segment *segments) {
+  int64_t elements = 0;
+  for (int i = 0; i < count; i++)
+    if (segments[i].root != comm->rank) elements += segments[i].payload;
+  return elements;
+}
+
 /* What a call on the inner device is passed on to: its queue, or NULL. */
 static dmuon_queue *inner_queue(dmuon_queue *queue) {
   return traced(queue)->inner;
@@ -107,6 +121,7 @@ static DMuonErrorCode trace_gather_segments(dmuon_queue *queue, dmuon_comm *comm
       if ((s->root == comm->rank) != !is_write) continue;
       DMUON_TRY(touch(queue, buffer, s->offset, s->count, dtype, is_write, s->count - s->payload));
     }
+  count(comm, payload_of_others(comm, segment_count, segments), dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner)
     DMUON_TRY(inner_of(comm)->gather_segments(inner, comm, segment_count, segments, dtype, buffer));
@@ -130,6 +145,7 @@ static DMuonErrorCode trace_reduce_segments(dmuon_queue *queue, dmuon_comm *comm
     if (s->root == comm->rank) mine += s->count;
   }
   DMUON_TRY(touch(queue, args->out, 0, mine, args->sum_dtype, 1, 0));
+  count(comm, payload_of_others(comm, args->segment_count, args->segments), args->in_dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner) DMUON_TRY(inner_of(comm)->reduce_segments(inner, comm, args));
   return DMUON_SUCCESS;
@@ -146,59 +162,68 @@ static DMuonErrorCode trace_move_segments(dmuon_queue *queue, dmuon_comm *comm, 
     if (m->from == comm->rank)
       DMUON_TRY(touch(queue, in, m->in_offset, m->count, dtype, 0, m->count - m->payload));
   }
-  for (int i = 0; i < move_count; i++)
-    if (moves[i].to == comm->rank)
-      DMUON_TRY(touch(queue, out, moves[i].out_offset, moves[i].count, dtype, 1, 0));
+  int64_t elements = 0;
+  for (int i = 0; i < move_count; i++) {
+    if (moves[i].to != comm->rank) continue;
+    DMUON_TRY(touch(queue, out, moves[i].out_offset, moves[i].count, dtype, 1, 0));
+    if (moves[i].from != comm->rank) elements += moves[i].payload;
+  }
+  count(comm, elements, dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner)
     DMUON_TRY(inner_of(comm)->move_segments(inner, comm, move_count, moves, dtype, in, out));
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode trace_broadcast(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
-                                      DMuonDType dtype, void *buffer) {
+static DMuonErrorCode trace_broadcast(dmuon_queue *queue, dmuon_comm *comm, int root,
+                                      int64_t elements, DMuonDType dtype, void *buffer) {
   dmuon_trace_record *record;
   DMUON_TRY(begin(queue, comm, DMUON_TRACE_BROADCAST, dtype, &record));
-  DMUON_TRY(piece(queue, root, -1, 0, count));
-  DMUON_TRY(touch(queue, buffer, 0, count, dtype, root != comm->rank, 0));
+  DMUON_TRY(piece(queue, root, -1, 0, elements));
+  DMUON_TRY(touch(queue, buffer, 0, elements, dtype, root != comm->rank, 0));
+  count(comm, root == comm->rank ? 0 : elements, dtype);
   dmuon_queue *inner = inner_queue(queue);
-  if (inner) DMUON_TRY(inner_of(comm)->broadcast(inner, comm, root, count, dtype, buffer));
+  if (inner) DMUON_TRY(inner_of(comm)->broadcast(inner, comm, root, elements, dtype, buffer));
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode trace_all_reduce(dmuon_queue *queue, dmuon_comm *comm, int64_t count,
+static DMuonErrorCode trace_all_reduce(dmuon_queue *queue, dmuon_comm *comm, int64_t elements,
                                        DMuonDType dtype, void *buffer) {
   dmuon_trace_record *record;
   DMUON_TRY(begin(queue, comm, DMUON_TRACE_ALL_REDUCE, dtype, &record));
-  DMUON_TRY(piece(queue, -1, -1, 0, count));
-  DMUON_TRY(touch(queue, buffer, 0, count, dtype, 0, 0));
-  DMUON_TRY(touch(queue, buffer, 0, count, dtype, 1, 0));
+  DMUON_TRY(piece(queue, -1, -1, 0, elements));
+  DMUON_TRY(touch(queue, buffer, 0, elements, dtype, 0, 0));
+  DMUON_TRY(touch(queue, buffer, 0, elements, dtype, 1, 0));
+  count(comm, comm->size > 1 ? elements - elements / comm->size : 0, dtype); /* there */
+  count(comm, comm->size > 1 ? elements - elements / comm->size : 0, dtype); /* and back */
   dmuon_queue *inner = inner_queue(queue);
-  if (inner) DMUON_TRY(inner_of(comm)->all_reduce(inner, comm, count, dtype, buffer));
+  if (inner) DMUON_TRY(inner_of(comm)->all_reduce(inner, comm, elements, dtype, buffer));
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode trace_gather(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
+static DMuonErrorCode trace_gather(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t elements,
                                    DMuonDType dtype, const void *in, void *out) {
   dmuon_trace_record *record;
   DMUON_TRY(begin(queue, comm, DMUON_TRACE_GATHER, dtype, &record));
-  DMUON_TRY(piece(queue, root, -1, 0, count));
-  DMUON_TRY(touch(queue, in, 0, count, dtype, 0, 0));
-  if (root == comm->rank) DMUON_TRY(touch(queue, out, 0, count * comm->size, dtype, 1, 0));
+  DMUON_TRY(piece(queue, root, -1, 0, elements));
+  DMUON_TRY(touch(queue, in, 0, elements, dtype, 0, 0));
+  if (root == comm->rank) DMUON_TRY(touch(queue, out, 0, elements * comm->size, dtype, 1, 0));
+  count(comm, root == comm->rank ? elements * (comm->size - 1) : elements, dtype);
   dmuon_queue *inner = inner_queue(queue);
-  if (inner) DMUON_TRY(inner_of(comm)->gather(inner, comm, root, count, dtype, in, out));
+  if (inner) DMUON_TRY(inner_of(comm)->gather(inner, comm, root, elements, dtype, in, out));
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode trace_scatter(dmuon_queue *queue, dmuon_comm *comm, int root, int64_t count,
-                                    DMuonDType dtype, const void *in, void *out) {
+static DMuonErrorCode trace_scatter(dmuon_queue *queue, dmuon_comm *comm, int root,
+                                    int64_t elements, DMuonDType dtype, const void *in, void *out) {
   dmuon_trace_record *record;
   DMUON_TRY(begin(queue, comm, DMUON_TRACE_SCATTER, dtype, &record));
-  DMUON_TRY(piece(queue, root, -1, 0, count));
-  if (root == comm->rank) DMUON_TRY(touch(queue, in, 0, count * comm->size, dtype, 0, 0));
-  DMUON_TRY(touch(queue, out, 0, count, dtype, 1, 0));
+  DMUON_TRY(piece(queue, root, -1, 0, elements));
+  if (root == comm->rank) DMUON_TRY(touch(queue, in, 0, elements * comm->size, dtype, 0, 0));
+  DMUON_TRY(touch(queue, out, 0, elements, dtype, 1, 0));
+  count(comm, root == comm->rank ? elements * (comm->size - 1) : elements, dtype);
   dmuon_queue *inner = inner_queue(queue);
-  if (inner) DMUON_TRY(inner_of(comm)->scatter(inner, comm, root, count, dtype, in, out));
+  if (inner) DMUON_TRY(inner_of(comm)->scatter(inner, comm, root, elements, dtype, in, out));
   return DMUON_SUCCESS;
 }
 

@@ -105,6 +105,24 @@ DMuonErrorCode dmuon_trace_copy(dmuon_memory *memory, const dmuon_trace *from, d
   return code;
 }
 
+DMuonErrorCode dmuon_trace_strip(dmuon_trace *trace) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < trace->record_count; i++) {
+    if (!dmuon_trace_is_collective((int)trace->records[i].operation)) continue;
+    trace->records[kept] = trace->records[i];
+    trace->records[kept].first_access = trace->records[kept].access_count = 0;
+    kept++;
+  }
+  trace->record_count = kept;
+  dmuon_memory_release(&trace->accesses);
+  dmuon_memory_release(&trace->buffers);
+  trace->access_count = trace->access_room = trace->buffer_count = trace->buffer_room = 0;
+  DMUON_TRY(dmuon_memory_resize(trace->memory, &trace->records, trace->record_room, kept,
+                                sizeof *trace->records));
+  trace->record_room = kept;
+  return DMUON_SUCCESS;
+}
+
 const char *dmuon_trace_queue_name(const dmuon_trace *trace, int64_t queue, char *buffer) {
   if (queue < 0) return "host";
   if (trace->queue_labels[queue] >= 0)

@@ -117,6 +117,8 @@ typedef struct {
 
 void dmuon_trace_free(dmuon_trace *trace);
 DMuonErrorCode dmuon_trace_copy(dmuon_memory *memory, const dmuon_trace *from, dmuon_trace *to);
+/* Leaves nothing but the collectives: what is compared between ranks. */
+DMuonErrorCode dmuon_trace_strip(dmuon_trace *trace);
 /* Room for one more of a list of `count`: a place for it, zeroed. */
 DMuonErrorCode dmuon_trace_grow(dmuon_memory *memory, void *list, int64_t count, int64_t *room,
                                 size_t element_bytes);

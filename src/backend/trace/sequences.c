@@ -80,6 +80,33 @@ static int compare(const dmuon_trace *a, const dmuon_trace_record *x, const dmuo
   return 0;
 }
 
+static int64_t length_of(const dmuon_trace *trace, int axis, int role) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < trace->record_count; i++)
+    n += dmuon_trace_is_on(trace, &trace->records[i], axis, role);
+  return n;
+}
+
+static int is_same(const dmuon_trace *a, int64_t i, const dmuon_trace *b, int64_t k) {
+  char how[96];
+  return compare(a, &a->records[i], b, &b->records[k], how, sizeof how) == 0;
+}
+
+/* Operation n is on one of the ranks alone: record i of the first, or record k of the other. */
+static void name_missing(const dmuon_trace *a, int64_t i, const dmuon_trace *b, int64_t k,
+                         int on_first, const char *name, int64_t n, int position, int other,
+                         dmuon_trace_finding *f) {
+  char what[128];
+  f->first = on_first ? i : -1;
+  f->second = on_first ? -1 : k;
+  snprintf(f->text, sizeof f->text,
+           "%s: operation %lld, %s, is issued by rank %d and missing on rank %d", name,
+           (long long)n,
+           on_first ? dmuon_trace_describe(a, i, what, sizeof what)
+                    : dmuon_trace_describe(b, k, what, sizeof what),
+           on_first ? position : other, on_first ? other : position);
+}
+
 /* Two ranks of one communicator differ: says where first. */
 static void name_difference(const dmuon_trace_set *set, int axis, int role, int position, int other,
                             dmuon_trace_report *report) {
@@ -94,17 +121,20 @@ static void name_difference(const dmuon_trace_set *set, int axis, int role, int 
     const char *name = dmuon_trace_comm_name(&comm);
     if (ends_a && ends_b) return;
     if (ends_a || ends_b) {
-      f->first = ends_a ? -1 : i;
-      f->second = ends_b ? -1 : k;
-      snprintf(f->text, sizeof f->text,
-               "%s: operation %lld, %s, is issued by rank %d and missing on rank %d", name,
-               (long long)n,
-               ends_b ? dmuon_trace_describe(a, i, left, sizeof left)
-                      : dmuon_trace_describe(b, k, left, sizeof left),
-               ends_b ? position : other, ends_b ? other : position);
+      name_missing(a, i, b, k, ends_b, name, n, position, other, f);
       return;
     }
     if (compare(a, &a->records[i], b, &b->records[k], how, sizeof how)) {
+      /* One rank goes on where the other is: what lies between is missing there. */
+      const int64_t after_i = next_of(a, i + 1, axis, role),
+                    after_k = next_of(b, k + 1, axis, role);
+      const int64_t more = length_of(a, axis, role) - length_of(b, axis, role);
+      const int left_out = more > 0 && after_i < a->record_count && is_same(a, after_i, b, k);
+      const int too_much = more < 0 && after_k < b->record_count && is_same(a, i, b, after_k);
+      if (left_out || too_much) {
+        name_missing(a, i, b, k, left_out, name, n, position, other, f);
+        return;
+      }
       f->first = i;
       f->second = k;
       snprintf(f->text, sizeof f->text, "%s: operation %lld is %s on rank %d, %s on rank %d: %s",
