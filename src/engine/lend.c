@@ -134,6 +134,8 @@ static DMuonErrorCode prefetch(dmuon_lend *lend, int group) {
 static DMuonErrorCode open_values(dmuon_lend *lend, int group) {
   const dmuon_group_plan *plan = plan_of(lend, group);
   if (plan->part_count == 0) return DMUON_SUCCESS;
+  /* What was kept since forward has no turn in backward that others would have to come before. */
+  if (plan->is_z2 && lend->sequence.backward_has_begun) return DMUON_SUCCESS;
   DMUON_TRY(catch_up(lend, group));
   if (plan->is_z2) return fetch_z2(lend, group);
   int place = dmuon_pool_find(&lend->values, group);
@@ -316,13 +318,15 @@ DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend) {
   return DMUON_SUCCESS;
 }
 
-DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend, int with_backward) {
+DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend) {
   const int is_registered = lend->sequence.order == DMUON_ORDER_REGISTERED;
   if (is_registered) DMUON_TRY(catch_up(lend, lend->groups.count - 1));
-  if (lend->pass == DMUON_PASS_EVAL || !with_backward) return DMUON_SUCCESS;
+  if (lend->pass == DMUON_PASS_EVAL) return DMUON_SUCCESS;
   if (is_registered) {
     DMUON_TRY(turn_to_backward(lend));
     DMUON_TRY(catch_up(lend, 0));
+  } else if (!lend->backward_is_touched) {
+    return DMUON_SUCCESS; /* on no rank: all run the same */
   }
   return lend->pass == DMUON_PASS_TRAIN ? dmuon_lend_reduce_rest(lend) : DMUON_SUCCESS;
 }

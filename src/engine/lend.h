@@ -113,8 +113,8 @@ DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void
 DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const void *grad);
 /* Closes all brackets that are open. */
 DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend);
-/* Completes the sequence of the pass; with_backward: backward fetches and reductions too. */
-DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend, int with_backward);
+/* Completes the sequence of the pass: what this rank left out, or all of it. */
+DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend);
 /* Reductions of all groups that have had none in this pass. */
 DMuonErrorCode dmuon_lend_reduce_rest(dmuon_lend *lend);
 void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit);

@@ -30,6 +30,7 @@ static DMuonErrorCode bracket(DMuonGroup group, const char *call, dmuon_life_eve
   DMuonErrorCode code = dmuon_lend_bracket(&opt->lend, group->index, event);
   if (!code && !begins) code = opt->runtime.device->ops->progress(opt->runtime.device);
   code = settle(opt, code);
+  opt->pass_samples = opt->samples;
   return code ? DMuonErrorTrace(code, call, __FILE__, __LINE__) : DMUON_SUCCESS;
 }
 

@@ -81,6 +81,7 @@ struct DMuonOptimizer_ {
   void **accumulated;   /* the accumulator, where something was accumulated since the last Step */
   int accumulate_calls; /* since the last Step */
   double accumulated_samples;
+  double pass_samples; /* as samples, when the last bracket of the pass was opened or closed */
   dmuon_ballot *ballot;
   dmuon_norm *norms;          /* by registry index */
   DMuonRoute *routes;         /* by registry index */

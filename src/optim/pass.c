@@ -1,8 +1,8 @@
 /* Passes: what the brackets between two of its calls are for, and how a pass ends.
  *
- * Ranks may have opened different groups, or none. At the end of a pass they agree, in one small
- * message, whether anybody opened anything, and which gradients came late; then each completes the
- * sequence of communication, so that all have issued the same. */
+ * Ranks may have opened different groups, or none. At the end of a pass each completes the sequence
+ * of communication, so that all have issued the same; then they agree, in one small message, whether
+ * anybody opened anything, and which gradients came late. */
 #include <string.h>
 
 #include "engine/lend.h"
@@ -17,7 +17,7 @@ struct dmuon_pass_vote {
   int32_t rank;
   int32_t code, code_rank;
   int32_t next, differing_rank; /* what comes next: a DMuonPass, or a call that ends passes */
-  int32_t is_touched, backward_is_touched, has_sums;
+  int32_t is_touched, has_sums;
 };
 
 static unsigned char *late_bits(const dmuon_pass_vote *vote) {
@@ -44,7 +44,6 @@ static void combine(void *into, const void *from, int64_t bytes, void *context) 
     a->other_caller_rank = a->caller != b->caller ? b->rank : b->other_caller_rank;
   if (a->differing_rank < 0) a->differing_rank = a->next != b->next ? b->rank : b->differing_rank;
   a->is_touched |= b->is_touched;
-  a->backward_is_touched |= b->backward_is_touched;
   a->has_sums |= b->has_sums;
   for (int64_t i = 0; i < bytes - (int64_t)sizeof *a; i++) late_bits(a)[i] |= late_bits(b)[i];
 }
@@ -64,8 +63,7 @@ static void fill(DMuonOptimizer opt, int next, DMuonErrorCode code) {
                             .code_rank = code ? rank : -1,
                             .next = next,
                             .differing_rank = -1,
-                            .is_touched = lend->is_touched,
-                            .backward_is_touched = lend->backward_is_touched};
+                            .is_touched = lend->is_touched};
   for (int id = 0; id < registry->local_count; id++) vote->has_sums |= lend->is_accumulated[id];
   for (int g = 0; g < lend->groups.count; g++) {
     const dmuon_group_plan *plan = &lend->groups.groups[g];
@@ -113,21 +111,30 @@ static DMuonErrorCode reduce_late(DMuonOptimizer opt) {
   return DMUON_SUCCESS;
 }
 
+/* Whether this rank does the rest of the pass before it asks the others: they may wait for its part
+ * of what it left out. Only a BeginPass that follows Step at once, as most do, begins a pass instead
+ * of ending one. */
+static int ends_pass(const dmuon_lend *lend, int next) {
+  return next > DMUON_PASS_EVAL || !lend->is_implicit || lend->is_touched;
+}
+
 DMuonErrorCode dmuon_pass_close(DMuonOptimizer opt, const char *call, int next,
                                 DMuonErrorCode code) {
   dmuon_lend *lend = &opt->lend;
   const dmuon_pass_vote *vote = opt->pass_vote;
   if (!dmuon_lend_is_used(lend)) return code;
-  if (!code) code = dmuon_lend_close_brackets(lend);
-  DMUON_TRY(agree(opt, call, next, code));
+  const int ends_here = ends_pass(lend, next);
+  DMuonErrorCode ended = dmuon_lend_close_brackets(lend);
+  if (!ended && ends_here) ended = dmuon_lend_finish_pass(lend);
+  DMUON_TRY(agree(opt, call, next, code ? code : ended));
   if (vote->is_touched) {
-    DMUON_TRY(dmuon_lend_finish_pass(lend, vote->backward_is_touched));
-    if (lend->pass != DMUON_PASS_EVAL && opt->samples >= 0)
-      opt->accumulated_samples += opt->samples;
+    if (!ends_here) DMUON_TRY(dmuon_lend_finish_pass(lend));
+    /* The count of Step is what holds now; a BeginPass may come after the next pass's was said. */
+    const double samples = next == DMUON_ENDS_STEP ? opt->samples : opt->pass_samples;
+    if (lend->pass != DMUON_PASS_EVAL && samples >= 0) opt->accumulated_samples += samples;
   }
   DMUON_TRY(reduce_late(opt));
-  if (next == DMUON_ENDS_STEP && vote->has_sums &&
-      !(lend->pass == DMUON_PASS_TRAIN && vote->backward_is_touched)) {
+  if (next == DMUON_ENDS_STEP && vote->has_sums) {
     dmuon_lend_begin_pass(lend, DMUON_PASS_TRAIN, 1);
     DMUON_TRY(dmuon_lend_reduce_rest(lend));
   }
@@ -149,6 +156,7 @@ static DMuonErrorCode begin_pass(DMuonOptimizer opt, DMuonPass kind) {
   } else {
     dmuon_lend_begin_pass(lend, kind, 0);
   }
+  opt->pass_samples = opt->samples;
   return opt->settings.check_invariants ? DMuonOptimizerCheckInvariants(opt) : DMUON_SUCCESS;
 }
 

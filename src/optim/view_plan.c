@@ -39,14 +39,16 @@ static const char *reshard_of(const dmuon_group_plan *group) {
 }
 
 static void write_flows(dmuon_text *text, const dmuon_traffic *traffic) {
+  const char *between = "";
   for (int k = 0; k < DMUON_FLOWS; k++) {
     const dmuon_flow *flow = &traffic->flow[k];
     char buffer[32];
     if (flow->operations == 0) continue;
-    dmuon_text_add(text, "%s%s %s %s (%lld)", k ? ", " : "",
+    dmuon_text_add(text, "%s%s %s %s (%lld)", between,
                    dmuon_flow_axis((dmuon_flow_kind)k) == DMUON_AXIS_SHARD ? "shard" : "replicate",
                    dmuon_flow_name((dmuon_flow_kind)k),
                    dmuon_text_bytes(buffer, (double)flow->bytes), (long long)flow->operations);
+    between = ", ";
   }
   dmuon_text_add(text, "\n");
 }
@@ -66,13 +68,16 @@ static void write_memory(dmuon_text *text, const dmuon_memory_plan *memory) {
                {"communicators", memory->communicators},
                {"operations", memory->tasks},
                {"tables", memory->tables}};
+  const char *between = ": ";
   char buffer[32];
   dmuon_text_add(text, "  memory planned: %s",
                  dmuon_text_bytes(buffer, (double)dmuon_memory_plan_total(memory)));
-  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-    if (parts[i].bytes > 0)
-      dmuon_text_add(text, "%s %s %s", i ? "," : ":", parts[i].what,
-                     dmuon_text_bytes(buffer, (double)parts[i].bytes));
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    if (parts[i].bytes == 0) continue;
+    dmuon_text_add(text, "%s%s %s", between, parts[i].what,
+                   dmuon_text_bytes(buffer, (double)parts[i].bytes));
+    between = ", ";
+  }
   dmuon_text_add(text, "; with local accumulation %s more\n",
                  dmuon_text_bytes(buffer, (double)memory->accumulators));
 }
