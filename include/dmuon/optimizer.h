@@ -141,7 +141,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerGetHyper(DMuonOptimizer opt, int id, DMuo
 
 /* Says that this rank's gradients are sums over so many samples (0 is allowed), from now on until
  * changed. Not collective, live; own value on each rank, but all ranks must say it or none
- * (DISAGREE at Step). A total of zero leaves the sums as they are. */
+ * (DISAGREE at Step). A total of zero leaves the sums as they are. Passes (BeginPass) each count with
+ * what held at their last bracket, the one before Step with what holds there. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetSampleCount(DMuonOptimizer opt, double samples);
 
 /* Your arrays of parameter id have moved, or exist only now. Not collective, live; waits for a step
@@ -192,7 +193,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt);
  * groups passed over are caught up with, brackets left open are closed. TRAIN: gradients are reduced
  * in backward; several TRAIN passes before a Step add up at the owner. ACCUMULATE: gradients are
  * added up on this rank, and reduced with the next TRAIN pass or by Step; its first call ever
- * allocates. EVAL: no backward follows. After Step: TRAIN. Collective over the model's mesh. */
+ * allocates. EVAL: no backward follows. After Step: TRAIN. Collective over the model's mesh: a rank
+ * that opens nothing in a pass says BeginPass, too. */
 DMUON_API DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind);
 
 /* After an exception inside a bracket: closes all brackets and drops this step's gradients, also

@@ -190,6 +190,7 @@ static DMuonErrorCode check(DMuonOptimizer opt) {
 
 DMuonErrorCode DMuonOptimizerCheckInvariants(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
+  if (dmuon_mesh_is_plan(dmuon_optimizer_mesh(opt))) return DMUON_SUCCESS; /* it has no values */
   DMUON_TRY(dmuon_optimizer_drain(opt));
   return dmuon_optimizer_settle(opt, check(opt));
 }

@@ -8,6 +8,7 @@
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 #include "optim/pass.h"
+#include "optim/view.h"
 #include "optim/vote.h"
 
 DMuonMesh dmuon_optimizer_mesh(DMuonOptimizer opt) {
@@ -211,7 +212,7 @@ static DMuonErrorCode make_master(DMuonOptimizer opt, int bundle, int index) {
 }
 
 static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p,
-                                 int64_t *workspace, int64_t *operations) {
+                                 int64_t *workspace) {
   const dmuon_param *param = &opt->model->registry.params[p->param];
   dmuon_device *device = opt->runtime.device;
   dmuon_param_state *state = &opt->states[p->id];
@@ -227,31 +228,29 @@ static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p
     DMUON_TRY(device->ops->reserve_matrix(device, plan->plans[j].iterate, plan->plans[j].small,
                                           plan->plans[j].big));
   if (plan->workspace_bytes > *workspace) *workspace = plan->workspace_bytes;
-  *operations += plan->operations;
   return DMUON_SUCCESS;
 }
 
-/* State, plans and workspace of what this rank updates; counts the operations of a step. */
+/* State, plans and workspace of what this rank updates, and room for the operations of a step. */
 static DMuonErrorCode make_owned(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   const dmuon_packing *packing = &opt->runtime.packing;
   dmuon_device *device = opt->runtime.device;
-  int64_t workspace = 0, operations = 64;
+  int64_t workspace = 0;
 
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
-    const int lent = bundle->residency != DMUON_RESIDENCY_REPLICATED;
-    operations +=
-        32 + (lent ? 48 + bundle->bucket_count : 0) + (lent ? 12 : 4) * (int64_t)bundle->count;
     for (int i = 0; i < bundle->count; i++) {
       if (!bundle->params[i].is_mine) continue;
-      DMUON_TRY(make_state(opt, &bundle->params[i], &workspace, &operations));
+      DMUON_TRY(make_state(opt, &bundle->params[i], &workspace));
       DMUON_TRY(make_master(opt, b, i));
     }
   }
   DMUON_TRY(device->ops->alloc(device, workspace, &opt->workspace));
   dmuon_device_name_buffer(device, opt->workspace, "workspace");
-  DMUON_TRY(device->ops->reserve(device, operations + 8 * (int64_t)registry->local_count));
+  const dmuon_plan plan = dmuon_optimizer_plan(opt);
+  const int64_t operations = dmuon_plan_operations(&plan, opt->plans);
+  DMUON_TRY(device->ops->reserve(device, operations));
   for (int m = 0; m < registry->mesh_count; m++) {
     DMuonMesh mesh = registry->meshes[m].mesh;
     if (mesh && mesh->device != device)

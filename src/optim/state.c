@@ -54,6 +54,9 @@ static dmuon_whole values_of(DMuonOptimizer opt, int id) {
 static DMuonErrorCode check_call(DMuonOptimizer opt, const char *call, int id, int root) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, call));
   const dmuon_registry *registry = &opt->model->registry;
+  if (dmuon_mesh_is_plan(dmuon_optimizer_mesh(opt)))
+    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "%s: a plan has no values; it needs a mesh of real ranks",
+               call);
   if (id < 0 || id >= registry->local_count)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "parameter id %d out of range [0,%d)", id,
                registry->local_count);
@@ -233,7 +236,8 @@ DMuonErrorCode dmuon_optimizer_init_values(DMuonOptimizer opt) {
   const dmuon_packing *packing = &opt->runtime.packing;
   void *piece = NULL;
   if (!dmuon_lend_is_used(&opt->lend)) return DMUON_SUCCESS;
-  if (!opt->init) return DMUON_SUCCESS; /* buffers begin as zeros */
+  if (!opt->init || dmuon_mesh_is_plan(dmuon_optimizer_mesh(opt)))
+    return DMUON_SUCCESS; /* buffers begin as zeros; a plan has none */
   DMuonErrorCode code =
       dmuon_memory_alloc(&opt->object.context->memory, INIT_ELEMENTS, sizeof(double), &piece);
   code = dmuon_mesh_agree_error(dmuon_optimizer_mesh(opt), "initial values", code);

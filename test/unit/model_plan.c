@@ -251,7 +251,7 @@ static void words(void) {
   while (in && fgets(line, sizeof line, in)) {
     found += strstr(line,
                     "h.0.attn.weight bf16 24x8, blocks 1x(8,8,8) muon (matrix in numbered "
-                    "block h.0), group h.0, output rows, mesh 0, divisor 8\n") != NULL;
+                    "block h.0), group h.0, output rows, mesh 0, divisor 8, lent, z3\n") != NULL;
     found += strstr(line, "h.0.attn.bias   bf16 24x1 frozen (pattern \"*.bias\")") != NULL;
   }
   if (in) fclose(in);
