@@ -58,8 +58,9 @@ void report_summary(const Report *r) {
       r->ranks, r->ranks == 1 ? "" : "s");
   printf("sent along replicate: %.1f MB, along shard: %.1f MB\n", 1e-6 * (double)r->bytes[0],
          1e-6 * (double)r->bytes[1]);
-  printf("the library's memory at its highest: %.2f MB on a rank, %.2f MB on all\n",
-         1e-6 * (double)r->memory_most, 1e-6 * (double)r->memory_total);
+  printf("the library's memory at its highest: %.2f MB on a rank (planned: %.2f), %.2f MB on all\n",
+         1e-6 * (double)r->memory_most, 1e-6 * (double)r->memory_planned_most,
+         1e-6 * (double)r->memory_total);
   printf("where the time of a step goes (mean of the ranks)\n");
   for (int p = 0; p < PHASES; p++) {
     char drawn[41];
@@ -93,10 +94,13 @@ int report_json(const Report *r, FILE *f) {
             (long long)r->bytes[a], (long long)r->operations[a]);
   }
   for (int a = 0; a < 2; a++) {
-    fprintf(f, ",\n           \"%s_bytes_per_step_total\": %.15g", axis[a],
-            (double)r->bytes_steps[a] / (double)r->steps);
+    fprintf(f, ",\n    \"%s_bytes_per_step_total\": %.15g, \"%s_bytes_per_step_planned\": %lld",
+            axis[a], (double)r->bytes_steps[a] / (double)r->steps, axis[a],
+            (long long)r->bytes_planned[a]);
   }
-  fprintf(f, "},\n  \"memory\": {\"most_peak_bytes\": %lld, \"total_peak_bytes\": %lld}\n}\n",
-          (long long)r->memory_most, (long long)r->memory_total);
+  fprintf(f, "},\n  \"memory\": {\"most_peak_bytes\": %lld, \"most_planned_bytes\": %lld,\n",
+          (long long)r->memory_most, (long long)r->memory_planned_most);
+  fprintf(f, "    \"total_peak_bytes\": %lld, \"total_planned_bytes\": %lld}\n}\n",
+          (long long)r->memory_total, (long long)r->memory_planned_total);
   return ferror(f) ? -1 : 0;
 }

@@ -21,14 +21,17 @@ typedef struct {
   const char *optimizer, *form; /* form: replicated or sharded */
   int ranks, mesh[3];           /* replicate, shard, tp */
   int64_t steps, step_tokens;   /* of all ranks together */
+  int64_t passes;               /* through the network, in a step */
   int64_t done, skipped;        /* steps made, and those of them without an update */
   double *loss;                 /* (steps)  mean over the tokens of the step, before its update */
   double seconds[PHASES];       /* mean over the ranks */
   double total, in_step;        /* all of it, and inside the optimizer's calls */
   int64_t newton_schulz_calls;  /* of all ranks together */
-  int64_t bytes[3], operations[3];   /* sent, by axis of the mesh, all ranks together */
-  int64_t bytes_steps[3];            /* the same, initial values not counted */
-  int64_t memory_most, memory_total; /* the library's at its highest: the largest rank's, all */
+  int64_t bytes[3], operations[3]; /* sent, by axis of the mesh, all ranks together */
+  int64_t bytes_steps[3];          /* the same, initial values not counted */
+  int64_t bytes_planned[2];        /* what the library's plan says of one step */
+  /* The library's memory at its highest: of the rank that has most, and of all together. */
+  int64_t memory_most, memory_total, memory_planned_most, memory_planned_total;
   uint64_t parameter_hash;
 } Report;
 

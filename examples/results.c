@@ -71,29 +71,65 @@ DMuonErrorCode results_traffic(const Training *run, int64_t bytes[3], int64_t op
   return DMUON_SUCCESS;
 }
 
-/* The most memory that the library has held on this rank, as its summary tells. */
-static DMuonErrorCode read_memory(const Training *run, double *bytes) {
-  static const char KEY[] = "\"peak_bytes\":";
+/* The number behind a chain of keys, each looked for behind the one before. 0 when there is none. */
+static double number_behind(const char *json, int count, const char *const keys[]) {
+  for (int i = 0; i < count && json; i++) {
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\":", keys[i]);
+    json = strstr(json, key);
+    if (json) json += strlen(key);
+  }
+  return json ? strtod(json, NULL) : 0;
+}
+
+/* What the library says of this rank: what a step was to send along replicate and shard, for its last
+ * pass and for those before; the most memory that it was to take, and has taken. */
+typedef struct {
+  double bytes[2], memory_planned, memory;
+} Told;
+
+static DMuonErrorCode ask(const Training *run, Told *told) {
+  const Settings *s = run->settings;
+  const char *more = s->reduce_each ? "further_micro_batch" : "further_micro_batch_accumulated";
+  const double further = (double)(run->report.passes - 1);
   char *json;
+  DMUON_CALL(DMuonOptimizerSummary(run->opt, &json));
+  for (int a = 0; a < 2; a++) {
+    const char *const axis = a ? "shard" : "replicate";
+    const char *const last[] = {"comm_plan", "totals", "step", axis, "bytes"};
+    const char *const before[] = {"comm_plan", "totals", more, axis, "bytes"};
+    told->bytes[a] = number_behind(json, 5, last) + further * number_behind(json, 5, before);
+  }
+  const char *const total[] = {"memory_plan", "total"};
+  const char *const sums[] = {"memory_plan", "accumulators"};
+  told->memory_planned = number_behind(json, 2, total);
+  if (run->report.passes > 1 && !s->reduce_each) {
+    told->memory_planned += number_behind(json, 2, sums);
+  }
+  DMuonFree(json);
   DMUON_CALL(DMuonMeshSummary(run->mesh, &json));
-  const char *found = strstr(json, KEY);
-  *bytes = found ? strtod(found + sizeof KEY - 1, NULL) : 0;
+  const char *const peak[] = {"memory", "peak_bytes"};
+  told->memory = number_behind(json, 2, peak);
   DMuonFree(json);
   return DMUON_SUCCESS;
 }
 
 DMuonErrorCode results_gather(Training *run, FILE *save, int *differ) {
   Report *r = &run->report;
-  double sums[PHASES + 13], memory = 0;
+  double sums[PHASES + 16];
+  Told told = {.memory = 0};
   int n = 0;
-  DMUON_CALL(read_memory(run, &memory));
+  DMUON_CALL(ask(run, &told));
   for (int p = 0; p < PHASES; p++) sums[n++] = r->seconds[p];
   for (int a = 0; a < 3; a++) {
     sums[n++] = (double)r->bytes[a];
     sums[n++] = (double)r->operations[a];
     sums[n++] = (double)r->bytes_steps[a];
   }
-  sums[n++] = memory;
+  sums[n++] = told.bytes[0];
+  sums[n++] = told.bytes[1];
+  sums[n++] = told.memory_planned;
+  sums[n++] = told.memory;
   sums[n++] = r->total;
   sums[n++] = r->in_step;
   r->parameter_hash = 0;
@@ -109,8 +145,11 @@ DMuonErrorCode results_gather(Training *run, FILE *save, int *differ) {
     r->operations[a] = (int64_t)sums[PHASES + 3 * a + 1];
     r->bytes_steps[a] = (int64_t)sums[PHASES + 3 * a + 2];
   }
-  r->memory_most = (int64_t)ranks_max(memory);
+  for (int a = 0; a < 2; a++) r->bytes_planned[a] = (int64_t)sums[n - 7 + a];
+  r->memory_planned_total = (int64_t)sums[n - 5];
   r->memory_total = (int64_t)sums[n - 4];
+  r->memory_planned_most = (int64_t)ranks_max(told.memory_planned);
+  r->memory_most = (int64_t)ranks_max(told.memory);
   r->total = sums[n - 3] / r->ranks;
   r->in_step = sums[n - 2] / r->ranks;
   *differ = sums[n - 1] > 0;

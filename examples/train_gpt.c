@@ -125,16 +125,16 @@ static DMuonErrorCode step(Training *run) {
   int part, parts;
   DMUON_CALL(DMuonMeshGetDataRank(run->mesh, &part, &parts));
   const int64_t first = s->batch * part / parts, last = s->batch * (part + 1) / parts;
-  const int64_t passes = ((s->batch + parts - 1) / parts + CHUNK - 1) / CHUNK;
+  report->passes = ((s->batch + parts - 1) / parts + CHUNK - 1) / CHUNK;
 
-  for (int64_t pass = 0; pass < passes; pass++) {
+  for (int64_t pass = 0; pass < report->passes; pass++) {
     const int64_t at = first + pass * CHUNK, left = last - at;
     const int n = (int)(left < 0 ? 0 : left < CHUNK ? left : CHUNK);
     for (int i = 0; i < n; i++) {
       text_sequence(run->text, run->text_size, (uint64_t)s->seed, report->done, at + i,
                     run->sequences + i * (s->context + 1), (size_t)s->context + 1);
     }
-    DMUON_CALL(run->form->pass(run, n, pass == passes - 1, &loss));
+    DMUON_CALL(run->form->pass(run, n, pass == report->passes - 1, &loss));
   }
 
   /* ---- the library's part ---- */

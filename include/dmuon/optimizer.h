@@ -160,12 +160,14 @@ DMUON_API DMuonErrorCode DMuonOptimizerSyncArrays(DMuonOptimizer opt, int root);
 /* Sets a parameter that lives in the library's memory, whole: data in its dtype from data rank root
  * of its mesh (ignored elsewhere), or with DMUON_ALL the same data on every rank, and nothing is
  * sent but to be compared. The owner's master follows; its state stays. Collective over the
- * parameter's mesh; blocks. Before the first bracket of a pass (DMUON_ERR_STATE).
+ * parameter's mesh; blocks. Before the first bracket of a pass, else
+ * DMUON_ERR_DISAGREE on every rank, saying so.
  * DMUON_ERR_UNSUPPORTED for your own arrays (SyncArrays). */
 DMUON_API DMuonErrorCode DMuonOptimizerSetParam(DMuonOptimizer opt, int id, const void *data,
                                                 int root);
 /* The whole tensor in the parameter's dtype to data rank root's buffer, or to all (DMUON_ALL); data
- * is ignored where it is not wanted. Collective over the parameter's mesh; blocks. */
+ * is ignored where it is not wanted. Inside a pass only where all ranks have opened the same groups
+ * so far (so for GetState and CheckInvariants). Collective over the parameter's mesh; blocks. */
 DMUON_API DMuonErrorCode DMuonOptimizerGetParam(DMuonOptimizer opt, int id, void *data, int root);
 
 /* Sets a parameter's state, whole, from root or (DMUON_ALL) from every rank: names and dtypes as in

@@ -52,3 +52,13 @@ TESTS += test/fault/calls_mixed.np3
 CORE_TESTS += test/fault/calls_mixed.np3
 test_fault_calls_mixed_np3_SOURCES = test/fault/calls_mixed.c \
   test/step_case.c test/step_case.h test/reference.c test/reference.h
+
+# Brackets and passes in the wrong place.
+check_PROGRAMS += test/fault/lend_misuse.np4
+TESTS += test/fault/lend_misuse.np4
+CORE_TESTS += test/fault/lend_misuse.np4
+test_fault_lend_misuse_np4_SOURCES = test/fault/lend_misuse.c test/step_lent.c test/step_lent.h \
+  test/step_case.c test/step_case.h test/reference.c test/reference.h
+check_PROGRAMS += test/fault/lend_alloc.np3
+TESTS += test/fault/lend_alloc.np3
+test_fault_lend_alloc_np3_SOURCES = test/fault/lend_alloc.c

@@ -3,7 +3,8 @@ client_tests = \
   test/mpi/client_pipeline.np4 \
   test/mpi/client_pipeline_many.np4 \
   test/mpi/client_moe.np4 \
-  test/mpi/client_loop.np4
+  test/mpi/client_loop.np4 \
+  test/mpi/client_loop_sharded.np4
 check_PROGRAMS += $(client_tests)
 TESTS += $(client_tests)
 CORE_TESTS += $(client_tests)
@@ -15,6 +16,8 @@ test_mpi_client_moe_np4_SOURCES = test/mpi/client_moe.c
 test_mpi_client_moe_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
 test_mpi_client_loop_np4_SOURCES = test/mpi/client_loop.c
 test_mpi_client_loop_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
+test_mpi_client_loop_sharded_np4_SOURCES = test/mpi/client_loop_sharded.c
+test_mpi_client_loop_sharded_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
 
 # The examples, run.
 example_tests = \

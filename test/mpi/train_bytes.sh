@@ -1,5 +1,5 @@
 #!/bin/sh
-# The bytes that the results tell: summed over the ranks, P parameters on R x S ranks in k passes cost,
+# The bytes that the results tell, those that were planned and those that were sent: summed over the ranks, P parameters on R x S ranks in k passes cost,
 # in bytes a step
 #   along shard      Z3  k times 2 (S-1) R P to read them for forward and for backward
 #                    Z2  (S-1) R P to read them, for all passes
@@ -22,6 +22,8 @@ bytes() {
   replicate=$(((R - 1) * ${P:-0} * (4 * sums + value)))
   same "$(result shard_bytes_per_step_total) $(result replicate_bytes_per_step_total)" \
     "$shard $replicate" "$mesh $*: $shard along shard, $replicate along replicate"
+  same "$(result shard_bytes_per_step_planned) $(result replicate_bytes_per_step_planned)" \
+    "$shard $replicate" "and as planned"
 }
 bytes 4 1x4 2 1 4 -batch 32
 bytes 4 2x2 2 1 4 -batch 32
