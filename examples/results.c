@@ -71,7 +71,7 @@ DMuonErrorCode results_traffic(const Training *run, int64_t bytes[3], int64_t op
   return DMUON_SUCCESS;
 }
 
-/* The number behind a chain of keys, each looked for behind the one before. 0 when there is none. */
+/* The number behind a chain of keys, each looked for behind the one before; 0: there is none. */
 static double number_behind(const char *json, int count, const char *const keys[]) {
   for (int i = 0; i < count && json; i++) {
     char key[64];
@@ -82,8 +82,8 @@ static double number_behind(const char *json, int count, const char *const keys[
   return json ? strtod(json, NULL) : 0;
 }
 
-/* What the library says of this rank: what a step was to send along replicate and shard, for its last
- * pass and for those before; the most memory that it was to take, and has taken. */
+/* What the library says of this rank: what a step was to send along replicate and shard in all its
+ * passes; the most memory that it was to take, and has taken. */
 typedef struct {
   double bytes[2], memory_planned, memory;
 } Told;

@@ -1,7 +1,7 @@
 /* What the files of the training example share: the state of a run, and the two forms in which it
  * keeps its parameters. Each form is the same five functions:
  *
- *   replicated.c  in arrays of the network's own, whole on every rank: the way in for existing codes
+ *   replicated.c  in arrays of the network's own, whole on every rank: the way in for older codes
  *   sharded.c     in the library's memory, each with its owner, lent block by block
  */
 #ifndef TRAIN_H

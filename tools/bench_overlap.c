@@ -45,9 +45,12 @@ static DMuonErrorCode compute(const run *r) {
 
 static DMuonErrorCode set_up(run *r, int schedule, const char *delay, const bench_arguments *a) {
   const int64_t dims[] = {SIDE, SIDE};
-  int argc = a->argc - 1;
+  char *argv[64]; /* the library takes its options out of it */
+  int argc = a->argc - 1 < 63 ? a->argc - 1 : 63;
+  for (int i = 0; i < argc; i++) argv[i] = a->argv[i + 1];
+  argv[argc] = NULL;
   DMUON_CALL(DMuonMeshCreate(MPI_COMM_WORLD, &r->mesh));
-  DMUON_CALL(DMuonMeshSetFromOptions(r->mesh, &argc, a->argv + 1));
+  DMUON_CALL(DMuonMeshSetFromOptions(r->mesh, &argc, argv));
   DMUON_CALL(DMuonMeshSetOption(r->mesh, "message_delay", delay));
   DMUON_CALL(DMuonMeshSetOption(r->mesh, "prefetch_depth", schedules[schedule].prefetch));
   DMUON_CALL(DMuonMeshSetOption(r->mesh, "backward_prefetch_depth", schedules[schedule].prefetch));

@@ -89,7 +89,9 @@ struct DMuonOptimizer_ {
   int active_count, *active;  /* bundles that take part in this step */
   int64_t newton_schulz_here; /* that this rank ran, since SetUp */
   DMuonStepInfo info;
-  int pending;       /* a step may still be under way */
+  int pending;       /* something that was issued may still be under way */
+  int is_stepping;   /* the other ranks are in the middle of the same: no going back alone */
+  int has_arrays;    /* somewhere in the model */
   int seconds_known; /* info holds the times of the last step */
 };
 

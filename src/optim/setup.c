@@ -291,8 +291,9 @@ static DMuonErrorCode make_all(DMuonOptimizer opt) {
   const dmuon_packing_options packing = {
       .gathers = opt->settings.muon_forward_unshard != 0,
       .bucket_bytes = (int64_t)(opt->settings.publish_bucket_mb * 1048576)};
+  opt->has_arrays = has_arrays(opt);
   opt->is_async =
-      opt->settings.replicate_async < 0 ? !has_arrays(opt) : (int)opt->settings.replicate_async;
+      opt->settings.replicate_async < 0 ? !opt->has_arrays : (int)opt->settings.replicate_async;
   DMUON_TRY(make_tables(opt));
   DMUON_TRY(check_params(opt));
   DMUON_TRY(dmuon_runtime_create(registry, mesh->device, opt->partition->owners, &packing,

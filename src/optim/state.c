@@ -156,9 +156,12 @@ static DMuonErrorCode spread(DMuonOptimizer opt, int bundle) {
 /* Masters or values of one lent parameter were set: the other follows. */
 static DMuonErrorCode follow(DMuonOptimizer opt, int index, int to_master) {
   int bundle = 0, place = 0;
+  opt->is_stepping = 1;
   (void)dmuon_whole_find(opt, index, &bundle, &place);
   DMUON_TRY(cast_share(opt, bundle, place, to_master));
-  return spread(opt, bundle);
+  DMUON_TRY(spread(opt, bundle));
+  opt->is_stepping = 0;
+  return DMUON_SUCCESS;
 }
 
 DMuonErrorCode DMuonOptimizerSetParam(DMuonOptimizer opt, int id, const void *data, int root) {

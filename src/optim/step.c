@@ -14,8 +14,7 @@
 #include "optim/vote.h"
 
 DMuonErrorCode dmuon_optimizer_settle(DMuonOptimizer opt, DMuonErrorCode code) {
-  if (code && opt->pending && !DMuonErrorIsFatal(code)) {
-    /* The other ranks are in the middle of the step: there is no going back alone. */
+  if (code && opt->is_stepping && !DMuonErrorIsFatal(code)) {
     char text[256];
     snprintf(text, sizeof text, "%s", dmuon_error_text());
     code = DMUON_ERROR(DMUON_ERR_INTERNAL, "failed in the middle of a step: %s", text);
@@ -27,6 +26,7 @@ DMuonErrorCode dmuon_optimizer_settle(DMuonOptimizer opt, DMuonErrorCode code) {
     dmuon_mesh_break(dmuon_optimizer_mesh(opt), code);
     opt->pending = 0;
   }
+  if (code) opt->is_stepping = 0;
   return code;
 }
 
@@ -325,11 +325,21 @@ DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
   return code;
 }
 
+/* Before a step nothing of the one before may be left that its buffers or its times are needed for.
+ * Lent values that are still on their way to others are waited for where they are used. */
+static DMuonErrorCode finish_last_step(DMuonOptimizer opt) {
+  if (!opt->pending || opt->has_arrays) return dmuon_optimizer_drain(opt);
+  DMUON_TRY(dmuon_mesh_check(dmuon_optimizer_mesh(opt)));
+  DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->runtime.compute));
+  if (!opt->seconds_known) fill_seconds(opt, opt->active_count);
+  return DMUON_SUCCESS;
+}
+
 static DMuonErrorCode step(DMuonOptimizer opt) {
   dmuon_clip_result clip = {.muon_factor = 1, .adamw_factor = 1, .factor = 1};
   dmuon_vote_input input = {.samples = -1};
 
-  DMUON_TRY(dmuon_optimizer_drain(opt));
+  DMUON_TRY(finish_last_step(opt));
   DMUON_TRY(dmuon_pass_close(opt, "Step", DMUON_ENDS_STEP, DMUON_SUCCESS));
   input.code = check_weights(opt);
   if (!input.code) input.code = look_for_nonfinite(opt);
@@ -340,9 +350,10 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
 
   opt->active_count = 0;
   opt->seconds_known = 0;
+  opt->pending |= dmuon_lend_is_used(&opt->lend);
   if (opt->ballot->nonfinite_param < 0) {
     opt->active_count = choose_active(opt);
-    opt->pending = 1;
+    opt->pending = opt->is_stepping = 1;
     DMUON_TRY(run_pipeline(opt, opt->active_count, &clip));
   }
   /* Gradients are free once the last bundle is packed; the rest may go on behind the caller. */
@@ -350,6 +361,7 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   fill_info(opt, &clip);
   DMUON_TRY(dmuon_lend_begin_step(&opt->lend));
   if (dmuon_lend_is_used(&opt->lend)) DMUON_TRY(dmuon_lend_fetch_ahead(&opt->lend));
+  opt->is_stepping = 0;
   if (opt->is_async && opt->active_count > 0) return dmuon_runtime_wait_packed(&opt->runtime);
   return dmuon_optimizer_drain(opt);
 }

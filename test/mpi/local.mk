@@ -130,12 +130,15 @@ test_mpi_life_many_np2_SOURCES = test/mpi/life_many.c
 step_lent_sources = test/step_lent.c test/step_lent.h $(step_case_sources)
 lend_tests = \
   test/mpi/lend_order.np4 \
+  test/mpi/lend_identity1.t \
   test/mpi/lend_identity2.np2 \
   test/mpi/lend_identity.np4 \
   test/mpi/lend_identity8.np8
 check_PROGRAMS += $(lend_tests)
 TESTS += $(lend_tests)
 CORE_TESTS += test/mpi/lend_identity.np4 test/mpi/lend_order.np4
+VALGRIND_TESTS += test/mpi/lend_identity1.t
+test_mpi_lend_identity1_t_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)
 test_mpi_lend_identity2_np2_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)
 test_mpi_lend_identity_np4_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)
 test_mpi_lend_identity8_np8_SOURCES = test/mpi/lend_identity.c $(step_lent_sources)

@@ -81,3 +81,16 @@ test_unit_partition_object_t_SOURCES = test/unit/partition_object.c
 test_unit_partition_properties_t_SOURCES = test/unit/partition_properties.c
 EXTRA_DIST += test/unit/ex02.sh test/data/shapes/fno2d.txt test/data/shapes/gpt2-124m.txt \
   test/data/shapes/llama3.2-1b.txt
+
+# The pure parts of src/engine.
+engine_unit_tests = \
+  test/unit/engine_layout.t \
+  test/unit/engine_life.t \
+  test/unit/engine_order.t
+check_PROGRAMS += $(engine_unit_tests)
+TESTS += $(engine_unit_tests)
+CORE_TESTS += $(engine_unit_tests)
+VALGRIND_TESTS += test/unit/engine_layout.t
+test_unit_engine_layout_t_SOURCES = test/unit/engine_layout.c
+test_unit_engine_life_t_SOURCES = test/unit/engine_life.c
+test_unit_engine_order_t_SOURCES = test/unit/engine_order.c
