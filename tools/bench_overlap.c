@@ -110,6 +110,9 @@ static DMuonErrorCode measure(int schedule, const char *delay, double seconds,
   DMuonOptimizerDestroy(&r.opt);
   DMuonModelDestroy(&r.model);
   DMuonMeshDestroy(&r.mesh);
+  int failed = code != DMUON_SUCCESS; /* anywhere: all stop */
+  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (failed && !code) code = DMUON_ERR_PEER;
   MPI_Allreduce(MPI_IN_PLACE, t, sizeof *t / sizeof(double), MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   t->total /= STEPS, t->forward /= STEPS, t->backward /= STEPS, t->step /= STEPS;
   return code;

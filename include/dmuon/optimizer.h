@@ -86,8 +86,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetNewtonSchulz(DMuonOptimizer opt, DMuon
  * order. Local, live; must be the same on all ranks at the next Step. Options: clip, clip_norm. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double max_norm);
 
-/* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait.
- * Default 0. Local, before SetUp. Option: replicate_async. */
+/* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait, and
+ * lent values in the next bracket. Default: 1 when all parameters are in the library's memory, else 0. Local, before SetUp. Option: replicate_async. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetAsync(DMuonOptimizer opt, int async);
 
 /* Whose arrays all ranks start from: data rank root of each parameter's mesh (default 0), or
@@ -195,8 +195,9 @@ DMUON_API DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt);
  * groups passed over are caught up with, brackets left open are closed. TRAIN: gradients are reduced
  * in backward; several TRAIN passes before a Step add up at the owner. ACCUMULATE: gradients are
  * added up on this rank, and reduced with the next TRAIN pass or by Step; its first call ever
- * allocates. EVAL: no backward follows. After Step: TRAIN. Collective over the model's mesh: a rank
- * that opens nothing in a pass says BeginPass, too. */
+ * allocates. EVAL: no backward follows. Collective over the model's mesh: a rank that opens nothing
+ * in a pass says BeginPass, too. After Step it is TRAIN by itself: then, before a BeginPass, either
+ * every rank opens a bracket or none does. */
 DMUON_API DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind);
 
 /* After an exception inside a bracket: closes all brackets and drops this step's gradients, also

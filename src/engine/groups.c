@@ -55,7 +55,9 @@ static void place_parts(const dmuon_packing *packing, dmuon_group_plan *group) {
     if (bundle->residency != DMUON_RESIDENCY_FROZEN)
       part->grad_bytes = bundle->packed_count * (int64_t)dmuon_dtype_bytes(bundle->grad_dtype);
     group->value_bytes += rounded_up(part->value_bytes);
-    group->grad_bytes += rounded_up(part->grad_bytes);
+    /* Parameters without elements have gradients, too: some place where they are not. */
+    if (bundle->residency != DMUON_RESIDENCY_FROZEN)
+      group->grad_bytes += rounded_up(part->grad_bytes > 0 ? part->grad_bytes : 1);
   }
 }
 

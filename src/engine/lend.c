@@ -140,11 +140,13 @@ static DMuonErrorCode open_values(dmuon_lend *lend, int group) {
   if (plan->is_z2) return fetch_z2(lend, group);
   int place = dmuon_pool_find(&lend->values, group);
   if (place < 0 && lend->sequence.order == DMUON_ORDER_REGISTERED)
-    DMUON_FAIL(DMUON_ERR_STATE,
-               "group %s has had its turn in this pass and its buffer was given to another; in "
-               "registered order a group that runs again must be Z2 (DMuonModelSetReshard), or run "
-               "in program order (DMuonOptimizerSetOrder), or keep more buffers (open_groups)",
-               plan->key);
+    DMUON_FAIL(
+        DMUON_ERR_STATE,
+        "group %s has had its turn in this pass and its buffer was given to another; a further "
+        "micro-batch begins with DMuonOptimizerBeginPass, and in "
+        "registered order a group that runs again must be Z2 (DMuonModelSetReshard), or run "
+        "in program order (DMuonOptimizerSetOrder), or keep more buffers (open_groups)",
+        plan->key);
   if (place < 0) DMUON_TRY(fetch_into_place(lend, group, DMUON_PLACE_OPEN, 0, &place));
   if (place < 0) return no_place(lend, group);
   dmuon_pool_set(&lend->values, place, DMUON_PLACE_OPEN, 0);
@@ -196,20 +198,39 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
     state->is_late = 1;
     return DMUON_SUCCESS;
   }
-  if (lend->sequence.order == DMUON_ORDER_REGISTERED) return reduce_up_to(lend, group);
-  DMUON_TRY(dmuon_lend_reduce(lend, group, NULL));
-  state->is_reduced = 1;
-  return DMUON_SUCCESS;
+  if (lend->sequence.order == DMUON_ORDER_PROGRAM) {
+    DMUON_TRY(dmuon_lend_reduce(lend, group, NULL));
+    state->is_reduced = 1;
+    return DMUON_SUCCESS;
+  }
+  /* Fetches first (a Z2 group has not asked for those before it): see reduce_passed_over. Without
+   * room for them both are left to Step. */
+  const DMuonErrorCode code = catch_up(lend, group);
+  if (code) return code == DMUON_ERR_STATE ? DMUON_SUCCESS : code;
+  return reduce_up_to(lend, group);
+}
+
+/* Reductions of the groups before one whose fetch is about to be waited for. Ranks that are behind
+ * may wait for them, in brackets that come before the one in which they issue that fetch. Hence no
+ * circle: a rank that waits for a fetch has issued all reductions that come before it, and one that
+ * has issued a reduction, all fetches up to it. */
+static DMuonErrorCode reduce_passed_over(dmuon_lend *lend, int group) {
+  if (lend->sequence.order == DMUON_ORDER_PROGRAM || lend->pass != DMUON_PASS_TRAIN ||
+      plan_of(lend, group)->is_z2)
+    return DMUON_SUCCESS;
+  return reduce_up_to(lend, group + 1);
 }
 
 /* ---- brackets ----------------------------------------------------------------------------------- */
 
 static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
   if (!dmuon_lend_is_used(lend)) return DMUON_SUCCESS;
+  if (is_backward) DMUON_TRY(dmuon_lend_check_grads(lend, group));
   if (is_backward) DMUON_TRY(turn_to_backward(lend));
   DMUON_TRY(open_values(lend, group));
   if (is_backward) {
-    DMuonErrorCode code = dmuon_lend_open_grads(lend, group);
+    DMuonErrorCode code = reduce_passed_over(lend, group);
+    if (!code) code = dmuon_lend_open_grads(lend, group);
     const int place = code ? dmuon_pool_find(&lend->values, group) : -1;
     if (place >= 0) dmuon_pool_set(&lend->values, place, DMUON_PLACE_KEPT, 0);
     if (code) return code;
@@ -225,6 +246,11 @@ static DMuonErrorCode close_group(dmuon_lend *lend, int group, int is_backward,
   DMUON_TRY(close_values(lend, group, is_used_up));
   if (!is_backward) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_lend_close_grads(lend, group));
+  if (lend->pass == DMUON_PASS_TRAIN && lend->states[group].is_reduced &&
+      lend->states[group].grad_place >= 0) {
+    lend->states[group].is_late = 1; /* its turn is over, whatever else comes back */
+    return DMUON_SUCCESS;
+  }
   return meaning->balances ? reduce_in_turn(lend, group) : DMUON_SUCCESS;
 }
 
@@ -255,7 +281,7 @@ DMuonErrorCode dmuon_lend_bracket(dmuon_lend *lend, int group, dmuon_life_event 
 
 /* ---- what is inside ------------------------------------------------------------------------------ */
 
-static DMuonErrorCode check_open(const dmuon_lend *lend, int group, int backward) {
+DMuonErrorCode dmuon_lend_check_open(const dmuon_lend *lend, int group, int backward) {
   const dmuon_life *life = &lend->states[group].life;
   if (backward && life->backward_depth == 0)
     DMUON_FAIL(DMUON_ERR_STATE, "group %s is %s: gradients are taken inside a backward bracket",
@@ -281,7 +307,7 @@ static void *grad_of(dmuon_lend *lend, int group, const dmuon_group_param *p) {
 DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void **data,
                               void **grad) {
   const dmuon_group_param *p = &plan_of(lend, group)->params[index];
-  DMUON_TRY(check_open(lend, group, grad != NULL));
+  DMUON_TRY(dmuon_lend_check_open(lend, group, grad != NULL));
   if (data) {
     const dmuon_group_bundle *part = &plan_of(lend, group)->parts[p->part];
     const dmuon_bundle *bundle = dmuon_lend_bundle(lend, part->bundle);
@@ -297,14 +323,15 @@ DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void
 
 DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const void *grad) {
   const dmuon_group_param *p = &plan_of(lend, group)->params[index];
-  DMUON_TRY(check_open(lend, group, 1));
+  DMUON_TRY(dmuon_lend_check_open(lend, group, 1));
   lend->handed[p->id] = grad;
   return DMUON_SUCCESS;
 }
 
 /* ---- passes --------------------------------------------------------------------------------------- */
 
-DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend) {
+DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops) {
+  for (int id = 0; drops && id < lend->base->registry->local_count; id++) lend->handed[id] = NULL;
   for (int g = 0; g < lend->groups.count; g++) {
     dmuon_lent_group *state = &lend->states[g];
     if (!dmuon_life_is_open(&state->life)) continue;
@@ -351,6 +378,8 @@ void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit) {
 }
 
 void dmuon_lend_forget_sums(dmuon_lend *lend) {
+  for (int g = 0; g < lend->groups.count; g++)
+    if (!dmuon_life_is_open(&lend->states[g].life)) dmuon_lend_drop_grads(lend, g);
   for (int b = 0; lend->bundles && b < lend->base->packing.bundle_count; b++)
     lend->bundles[b].reductions = 0;
   for (int id = 0; id < lend->base->registry->local_count; id++) {
@@ -374,7 +403,7 @@ DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend) {
 
 DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend) {
   for (int i = 0; i < lend->settings.post_step_prefetch; i++) {
-    const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, i, 0);
+    const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, i - 1, 1);
     if (item.group < 0) return DMUON_SUCCESS;
     const dmuon_group_plan *plan = plan_of(lend, item.group);
     if (plan->is_z2 || plan->part_count == 0) {

@@ -107,12 +107,14 @@ DMuonErrorCode dmuon_lend_make_accumulators(dmuon_lend *lend);
 /* ---- lend.c: what the caller's brackets do ---- */
 
 DMuonErrorCode dmuon_lend_bracket(dmuon_lend *lend, int group, dmuon_life_event event);
+/* A bracket of the group is open, and (backward) one in which gradients are taken. */
+DMuonErrorCode dmuon_lend_check_open(const dmuon_lend *lend, int group, int backward);
 /* Inside a bracket. grad NULL: not asked for. */
 DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void **data,
                               void **grad);
 DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const void *grad);
-/* Closes all brackets that are open. */
-DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend);
+/* Closes all brackets that are open. drops: what was handed over in them may be gone already. */
+DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops);
 /* Completes the sequence of the pass: what this rank left out, or all of it. */
 DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend);
 /* Reductions of all groups that have had none in this pass. */
@@ -121,7 +123,7 @@ void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit);
 /* After a step, or when values changed: nothing is resident, no gradient is left, an implicit TRAIN
  * pass begins. Nothing is waited for. */
 DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend);
-/* Forgets what was reduced or added up so far in this step. */
+/* Forgets what was reduced or added up so far in this step, and gradients of groups that are closed. */
 void dmuon_lend_forget_sums(dmuon_lend *lend);
 /* Fetches the first groups of the coming pass. */
 DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend);
@@ -147,6 +149,8 @@ DMuonErrorCode dmuon_lend_publish(dmuon_lend *lend, int bundle);
 
 /* ---- lend_grads.c ---- */
 
+/* There is a gradient buffer for a backward of the group, or DMUON_ERR_STATE. */
+DMuonErrorCode dmuon_lend_check_grads(const dmuon_lend *lend, int group);
 /* Gets the group a gradient buffer (or a further one), zeroed or discarded behind the caller queue. */
 DMuonErrorCode dmuon_lend_open_grads(dmuon_lend *lend, int group);
 /* The caller has written: takes what he handed over, adds a further backward, and local sums. */

@@ -54,17 +54,23 @@ static DMuonErrorCode add(dmuon_lend *lend, int id, void *dst, DMuonDType dst_dt
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* At least `spare` places stay free. */
-static DMuonErrorCode take_place(dmuon_lend *lend, int group, int spare, int *place) {
-  int evicted, got = -1;
-  if (dmuon_pool_free_count(&lend->grads) > spare)
-    got = dmuon_pool_take(&lend->grads, group, DMUON_PLACE_OPEN, 0, &evicted);
-  if (got < 0)
+/* Free for a group but `spare`, which are kept for contributions of zeros. */
+static DMuonErrorCode check_free(const dmuon_lend *lend, int group, int spare) {
+  if (dmuon_pool_free_count(&lend->grads) <= spare)
     DMUON_FAIL(
         DMUON_ERR_STATE,
         "group %s: all %d gradient buffers are in use by groups whose backward is open, has not "
-        "come back as often as forward, or came late; option open_groups makes more",
+        "come back as often as forward, or came late; a further micro-batch begins with "
+        "DMuonOptimizerBeginPass, and option open_groups makes more",
         plan_of(lend, group)->key, lend->grads.count - 1);
+  return DMUON_SUCCESS;
+}
+
+/* At least `spare` places stay free. */
+static DMuonErrorCode take_place(dmuon_lend *lend, int group, int spare, int *place) {
+  int evicted;
+  DMUON_TRY(check_free(lend, group, spare));
+  const int got = dmuon_pool_take(&lend->grads, group, DMUON_PLACE_OPEN, 0, &evicted);
   dmuon_lend_buffer *buffer = &lend->grad_buffers[got];
   if (buffer->last_group >= 0) {
     const dmuon_group_plan *before = plan_of(lend, buffer->last_group);
@@ -82,6 +88,13 @@ static DMuonErrorCode clear(dmuon_lend *lend, int group, int place, int overwrit
   const int64_t bytes = plan_of(lend, group)->grad_bytes;
   void *data = lend->grad_buffers[place].data;
   return overwrite ? ops->discard(lend->caller, data, bytes) : ops->zero(lend->caller, data, bytes);
+}
+
+DMuonErrorCode dmuon_lend_check_grads(const dmuon_lend *lend, int group) {
+  const int adds = lend->settings.grad_mode == DMUON_GRAD_ADD;
+  if (plan_of(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
+  if (lend->states[group].grad_place >= 0 && adds) return DMUON_SUCCESS;
+  return check_free(lend, group, 1);
 }
 
 DMuonErrorCode dmuon_lend_open_grads(dmuon_lend *lend, int group) {

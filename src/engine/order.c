@@ -21,10 +21,12 @@ dmuon_order_item dmuon_order_ahead(dmuon_order *order, int group, int depth) {
   if (order->order == DMUON_ORDER_PROGRAM) return NOTHING;
   if (!order->backward_has_begun) {
     const int last = group + depth < order->group_count ? group + depth : order->group_count - 1;
-    return order->forward_next <= last ? (dmuon_order_item){order->forward_next, 0} : NOTHING;
+    const int next = order->forward_next;
+    return next > group && next <= last ? (dmuon_order_item){next, 0} : NOTHING;
   }
   const int last = group - depth > 0 ? group - depth : 0;
-  return order->backward_next >= last ? (dmuon_order_item){order->backward_next, 1} : NOTHING;
+  const int next = order->backward_next;
+  return next < group && next >= last ? (dmuon_order_item){next, 1} : NOTHING;
 }
 
 void dmuon_order_turn(dmuon_order *order) {

@@ -27,7 +27,8 @@ dmuon_order dmuon_order_begin(DMuonOrder order, int group_count);
 /* The next fetch on the way to that of `group` in the phase the pass is in, that one included. In
  * program order nothing: whether a group is fetched depends on where its values are. */
 dmuon_order_item dmuon_order_fetch(dmuon_order *order, int group);
-/* The next fetch of the phase, if it is at most `depth` ahead of group. */
+/* The next fetch of the phase, if it is at most `depth` ahead of group and all up to group's are
+ * done (a Z2 group may be open before its turn in backward). */
 dmuon_order_item dmuon_order_ahead(dmuon_order *order, int group, int depth);
 /* From now on fetches are backward ones; first the forward sequence must be complete: asked for
  * with dmuon_order_fetch(group_count - 1). */

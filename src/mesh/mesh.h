@@ -38,8 +38,9 @@ struct DMuonMesh_ {
   /* Facts kept for View. */
   dmuon_layout_machine machine;
   dmuon_size_reason reasons[3];
-  int64_t optimizers; /* set up on it so far */
-  int is_split;       /* the bootstrap made the communicators of these sizes and order */
+  int64_t optimizers;                   /* set up on it so far */
+  int live_optimizers, lent_optimizers; /* that live on it now, and those of them that lend */
+  int is_split; /* the bootstrap made the communicators of these sizes and order */
   int tie_count, tie_capacity;
   DMuonMesh *ties; /* that break when this one does, and the other way round; not retained */
   int table_count;

@@ -26,7 +26,7 @@ typedef struct {
 } dmuon_list_mesh;
 
 typedef struct {
-  dmuon_param param; /* mesh, losses: indices into the list's meshes */
+  dmuon_param param;     /* mesh, losses: indices into the list's meshes */
   int64_t ordinal;       /* among the parameters of its mesh on the rank that registered it */
   int64_t other_ordinal; /* the first differing one, and whose; other_rank -1: none */
   int other_rank;

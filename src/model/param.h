@@ -24,11 +24,11 @@ typedef struct {
   int64_t *blocks;
   int repeat;
   DMuonRoute route;
-  char *route_reason; /* "matrix in numbered block h.3", "pattern \"*.bias\"" */
-  char *group;        /* key: "h.3" */
+  char *route_reason;   /* "matrix in numbered block h.3", "pattern \"*.bias\"" */
+  char *group;          /* key: "h.3" */
   int is_lent;          /* lives in the library's memory: registered without arrays */
   DMuonReshard reshard; /* of its group */
-  int mesh;           /* index of the mesh of its copies in the registry */
+  int mesh;             /* index of the mesh of its copies in the registry */
   /* Index of the mesh whose losses its gradient sums. Ranks may name different ones (each pipeline
    * stage its own) as long as the number of data ranks, the divisor, is one: the model's params
    * have this rank's, the registry's have that of the lowest rank that holds the parameter. */

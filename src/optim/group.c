@@ -10,7 +10,7 @@ static dmuon_group_plan *plan_of(DMuonGroup group) {
 
 static DMuonErrorCode check(DMuonGroup group) {
   if (!group || group->magic != DMUON_GROUP_MAGIC)
-    DMUON_FAIL(DMUON_ERR_ARGUMENT, "group is NULL, or its optimizer was destroyed");
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "group is NULL, or no group of an optimizer");
   return DMUON_SUCCESS;
 }
 
@@ -109,6 +109,7 @@ DMuonErrorCode DMuonGroupSetGrad(DMuonGroup group, int id, const void *grad) {
 DMuonErrorCode DMuonGroupGetArrays(DMuonGroup group, const void **data, void **grad) {
   DMUON_TRY(check(group));
   const dmuon_group_plan *plan = plan_of(group);
+  DMUON_TRY(dmuon_lend_check_open(&group->opt->lend, group->index, grad != NULL));
   for (int i = 0; i < plan->param_count; i++) {
     const void *values = group->opt->arrays[plan->ids[i]].weights;
     void *gradient = NULL;

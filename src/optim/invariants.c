@@ -1,7 +1,8 @@
 /* What must hold between steps and passes, checked:
  *   one owner: every element of a parameter is updated by exactly one rank of its mesh;
  *   its column holds the value: what an owner keeps is its master, rounded to the parameter's dtype;
- *   only the owner has a reduced gradient: nothing reduced is left but where it is updated;
+ *   only the owner has a reduced gradient, made of as many reductions as on every other rank (there is
+ *   no room for one where nothing is updated);
  *   replicas are identical: all who keep an element of a value have the same bits.
  * It looks and compares; it changes nothing. */
 #include <string.h>
@@ -15,7 +16,8 @@ typedef struct {
   uint64_t hash;
   int32_t voters, first_rank, differing_rank; /* -1: nobody differs */
   int32_t padding;
-  int64_t updated; /* elements of the parameters that somebody updates */
+  int64_t updated;      /* elements of the parameters that somebody updates */
+  int32_t fewest, most; /* reductions since the last Step, of all ranks */
 } column_word;
 
 static void combine(void *into, const void *from, int64_t bytes, void *context) {
@@ -24,11 +26,15 @@ static void combine(void *into, const void *from, int64_t bytes, void *context) 
   (void)context;
   for (int64_t i = 0; i < bytes / (int64_t)sizeof *a; i++) {
     a[i].updated += b[i].updated;
+    if (b[i].fewest < a[i].fewest) a[i].fewest = b[i].fewest;
+    if (b[i].most > a[i].most) a[i].most = b[i].most;
     if (b[i].voters == 0) continue;
     if (a[i].voters == 0) {
-      const int64_t updated = a[i].updated;
+      const column_word sums = a[i];
       a[i] = b[i];
-      a[i].updated = updated;
+      a[i].updated = sums.updated;
+      a[i].fewest = sums.fewest;
+      a[i].most = sums.most;
       continue;
     }
     if (a[i].differing_rank < 0)
@@ -96,19 +102,6 @@ static DMuonErrorCode check_master(const reader *r, int b, int i) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode check_reductions(DMuonOptimizer opt, int b) {
-  const dmuon_bundle *bundle = &opt->runtime.packing.bundles[b];
-  if (!opt->lend.bundles || opt->lend.is_touched) return DMUON_SUCCESS;
-  for (int i = 0; i < bundle->count; i++)
-    if (bundle->params[i].is_mine &&
-        bundle->params[i].offset + bundle->params[i].mine_first + bundle->params[i].mine_count >
-            bundle->mine_offset + bundle->mine_count)
-      DMUON_FAIL(DMUON_ERR_INTERNAL,
-                 "invariant: the reduced gradient of %s lies outside this rank's",
-                 opt->model->registry.params[bundle->params[i].param].name);
-  return DMUON_SUCCESS;
-}
-
 static DMuonErrorCode fill_words(const reader *r, int b, column_word *words) {
   DMuonOptimizer opt = r->opt;
   const dmuon_registry *registry = &opt->model->registry;
@@ -117,7 +110,9 @@ static DMuonErrorCode fill_words(const reader *r, int b, column_word *words) {
   const int lent = bundle->residency != DMUON_RESIDENCY_REPLICATED;
   column_word *word = &words[lent ? mesh->coords[DMUON_AXIS_SHARD] : 0];
   uint64_t hash = DMUON_HASH_SEED;
-  DMUON_TRY(check_reductions(opt, b));
+  const int reductions = lent && opt->lend.bundles ? opt->lend.bundles[b].reductions : 0;
+  for (int c = 0; c < mesh->sizes[DMUON_AXIS_SHARD]; c++)
+    words[c].fewest = words[c].most = reductions;
   for (int i = 0; i < bundle->count; i++) {
     const dmuon_param *param = &registry->params[bundle->params[i].param];
     if (bundle->params[i].mine_count > 0) word->updated += bundle->params[i].mine_count;
@@ -151,6 +146,12 @@ static DMuonErrorCode judge(DMuonOptimizer opt, int b, int columns, const column
                  "(%s and others)",
                  words[c].first_rank, words[c].differing_rank, bundle->group, first);
   }
+  if (words[0].fewest != words[0].most)
+    DMUON_FAIL(
+        DMUON_ERR_INTERNAL,
+        "invariant: reduced gradients: those of group %s (%s and others) were reduced %d times "
+        "on one rank, %d times on another",
+        bundle->group, first, words[0].fewest, words[0].most);
   if (updated != numel)
     DMUON_FAIL(DMUON_ERR_INTERNAL,
                "invariant: one owner: %lld of %lld elements of group %s (%s and others) have one",

@@ -197,7 +197,7 @@ DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt) {
     opt->accumulated[id] = opt->accumulators[id];
   }
   opt->accumulate_calls++;
-  if (opt->samples >= 0 && !dmuon_lend_is_used(&opt->lend))
+  if (opt->samples >= 0 && !opt->has_lent)
     opt->accumulated_samples += opt->samples; /* else passes count them */
   return dmuon_optimizer_settle(opt, ops->queue_sync(opt->runtime.local));
 }

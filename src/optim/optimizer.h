@@ -89,10 +89,10 @@ struct DMuonOptimizer_ {
   int active_count, *active;  /* bundles that take part in this step */
   int64_t newton_schulz_here; /* that this rank ran, since SetUp */
   DMuonStepInfo info;
-  int pending;       /* something that was issued may still be under way */
-  int is_stepping;   /* the other ranks are in the middle of the same: no going back alone */
-  int has_arrays;    /* somewhere in the model */
-  int seconds_known; /* info holds the times of the last step */
+  int pending;              /* something that was issued may still be under way */
+  int is_stepping;          /* the other ranks are in the middle of the same: no going back alone */
+  int has_arrays, has_lent; /* somewhere in the model, on any rank */
+  int seconds_known;        /* info holds the times of the last step */
 };
 
 DMuonMesh dmuon_optimizer_mesh(DMuonOptimizer opt);

@@ -76,8 +76,8 @@ static void fill(DMuonOptimizer opt, int next, DMuonErrorCode code) {
 }
 
 static DMuonErrorCode agree(DMuonOptimizer opt, const char *call, int next, DMuonErrorCode code) {
-  static const char *const names[] = {"TRAIN",      "ACCUMULATE",          "EVAL",   "Step",
-                                      "CancelPass", "the end of the pass", "Destroy"};
+  static const char *const names[] = {"TRAIN", "ACCUMULATE", "EVAL",
+                                      "Step",  "CancelPass", "Destroy"};
   dmuon_bootstrap *bootstrap = dmuon_optimizer_mesh(opt)->bootstrap;
   dmuon_pass_vote *vote = opt->pass_vote;
   fill(opt, next, code);
@@ -93,7 +93,7 @@ static DMuonErrorCode agree(DMuonOptimizer opt, const char *call, int next, DMuo
   return DMUON_SUCCESS;
 }
 
-/* The last that came first: the sequence of reductions. */
+/* In the sequence of reductions: the last group first. */
 static DMuonErrorCode reduce_late(DMuonOptimizer opt) {
   dmuon_lend *lend = &opt->lend;
   const unsigned char *bits = late_bits(opt->pass_vote);
@@ -122,9 +122,10 @@ DMuonErrorCode dmuon_pass_close(DMuonOptimizer opt, const char *call, int next,
                                 DMuonErrorCode code) {
   dmuon_lend *lend = &opt->lend;
   const dmuon_pass_vote *vote = opt->pass_vote;
-  if (!dmuon_lend_is_used(lend)) return code;
+  if (!opt->has_lent) return code;
   const int ends_here = ends_pass(lend, next);
-  DMuonErrorCode ended = dmuon_lend_close_brackets(lend);
+  DMuonErrorCode ended =
+      dmuon_lend_close_brackets(lend, next == DMUON_ENDS_CANCEL || next == DMUON_ENDS_DESTROY);
   if (!ended && ends_here) ended = dmuon_lend_finish_pass(lend);
   DMUON_TRY(agree(opt, call, next, code ? code : ended));
   if (vote->is_touched) {
@@ -170,9 +171,9 @@ DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind) {
 static DMuonErrorCode cancel_pass(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_pass_close(opt, "CancelPass", DMUON_ENDS_CANCEL, DMUON_SUCCESS));
   dmuon_optimizer_forget_accumulated(opt);
-  DMUON_TRY(dmuon_lend_begin_step(&opt->lend));
-  if (!dmuon_lend_is_used(&opt->lend)) return DMUON_SUCCESS;
-  return opt->runtime.device->ops->queue_sync(opt->lend.caller);
+  if (dmuon_lend_is_used(&opt->lend)) /* looks at gradients that are under way end here */
+    DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->lend.caller));
+  return dmuon_lend_begin_step(&opt->lend);
 }
 
 DMuonErrorCode DMuonOptimizerCancelPass(DMuonOptimizer opt) {

@@ -5,7 +5,7 @@
 #include "optim/optimizer.h"
 
 /* What ends a pass, beside a DMuonPass that follows. */
-enum { DMUON_ENDS_STEP = 3, DMUON_ENDS_CANCEL, DMUON_ENDS_VALUES, DMUON_ENDS_DESTROY };
+enum { DMUON_ENDS_STEP = 3, DMUON_ENDS_CANCEL, DMUON_ENDS_DESTROY };
 
 int64_t dmuon_pass_vote_bytes(int param_count);
 /* Every rank comes with its code so far; all return the same. Closes brackets, completes the

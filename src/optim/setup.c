@@ -75,19 +75,30 @@ void dmuon_optimizer_teardown(DMuonOptimizer opt) {
   dmuon_memory_release(&opt->active);
 }
 
+/* How many optimizers live on the meshes of this one. */
+static void count_on_meshes(DMuonOptimizer opt, int by) {
+  const dmuon_registry *registry = &opt->model->registry;
+  for (int m = 0; m < registry->mesh_count; m++) {
+    DMuonMesh mesh = registry->meshes[m].mesh;
+    if (!mesh) continue;
+    mesh->live_optimizers += by;
+    if (opt->has_lent) mesh->lent_optimizers += by;
+  }
+}
+
 DMuonErrorCode DMuonOptimizerDestroy(DMuonOptimizer *handle) {
   if (!handle || !*handle) return DMUON_SUCCESS;
   DMuonOptimizer opt = *handle;
   DMUON_TRY(dmuon_object_check(opt, DMUON_CLASS_OPTIMIZER));
   /* A step under way still uses the buffers. When the mesh broke or MPI is gone, nobody waits, and
    * what MPI may still touch is left to it. */
-  if (opt->object.is_set_up && dmuon_lend_is_used(&opt->lend) &&
-      !dmuon_mesh_check(dmuon_optimizer_mesh(opt))) {
+  if (opt->object.is_set_up && opt->has_lent && !dmuon_mesh_check(dmuon_optimizer_mesh(opt))) {
     /* Brackets may have begun what other ranks have not: all issue the same, then all of it ends. */
     (void)dmuon_pass_close(opt, "Destroy", DMUON_ENDS_DESTROY, DMUON_SUCCESS);
     opt->pending = 1;
   }
   (void)dmuon_optimizer_drain(opt);
+  if (opt->object.is_set_up) count_on_meshes(opt, -1);
   dmuon_optimizer_teardown(opt);
   for (int i = 0; i < opt->hyper_rule_count; i++) dmuon_memory_free(opt->hyper_rules[i].pattern);
   dmuon_memory_free(opt->hyper_rules);
@@ -123,10 +134,22 @@ static DMuonErrorCode make_parts(DMuonOptimizer opt) {
   return DMuonNewtonSchulzSetUp(opt->ns);
 }
 
+/* Brackets communicate where one rank stands and another does not yet: nobody else's operations may
+ * come between on the same communicators. */
+static DMuonErrorCode check_alone(DMuonOptimizer opt, DMuonMesh mesh) {
+  if (mesh && (opt->has_lent ? mesh->live_optimizers : mesh->lent_optimizers) > 0)
+    DMUON_FAIL(DMUON_ERR_SETUP,
+               "mesh \"%s\" has an optimizer already; one with parameters in the library's memory "
+               "needs meshes of its own: make another on the same communicator",
+               mesh->object.name ? mesh->object.name : "mesh");
+  return DMUON_SUCCESS;
+}
+
 static DMuonErrorCode check_params(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   for (int m = 0; m < registry->mesh_count; m++) {
     const dmuon_registry_mesh *mesh = &registry->meshes[m];
+    DMUON_TRY(check_alone(opt, mesh->mesh));
     if (mesh->tp > 1)
       DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
                  "mesh \"%s\" has %d tensor parallel ranks; the optimizer needs tp = 1", mesh->name,
@@ -262,14 +285,15 @@ static DMuonErrorCode make_owned(DMuonOptimizer opt) {
 static DMuonErrorCode make_groups(DMuonOptimizer opt) {
   const dmuon_optimizer_settings *s = &opt->settings;
   dmuon_memory *memory = &opt->object.context->memory;
-  const dmuon_lend_settings settings = {.order = (DMuonOrder)s->order,
-                                        .grad_mode = (DMuonGradMode)s->grad_mode,
-                                        .all_z2 = s->reshard == DMUON_Z2,
-                                        .prefetch_depth = (int)s->prefetch_depth,
-                                        .backward_prefetch_depth = (int)s->backward_prefetch_depth,
-                                        .open_groups = (int)s->open_groups,
-                                        .post_step_prefetch = (int)s->post_step_prefetch,
-                                        .delay_stage2 = s->delay_stage2_to_optimizer};
+  const dmuon_lend_settings settings = {
+      .order = (DMuonOrder)s->order,
+      .grad_mode = (DMuonGradMode)s->grad_mode,
+      .all_z2 = s->reshard == DMUON_Z2,
+      .prefetch_depth = (int)s->prefetch_depth,
+      .backward_prefetch_depth = (int)s->backward_prefetch_depth,
+      .open_groups = (int)s->open_groups,
+      .post_step_prefetch = opt->model->registry.mesh_count > 1 ? 0 : (int)s->post_step_prefetch,
+      .delay_stage2 = s->delay_stage2_to_optimizer};
   DMUON_TRY(dmuon_lend_create(&opt->runtime, &settings, &opt->lend));
   opt->group_count = opt->lend.groups.count;
   DMUON_TRY(dmuon_memory_alloc(memory, opt->group_count, sizeof *opt->groups, &opt->groups));
@@ -279,9 +303,10 @@ static DMuonErrorCode make_groups(DMuonOptimizer opt) {
                             &opt->pass_vote);
 }
 
-static int has_arrays(DMuonOptimizer opt) {
+/* Whether any rank has lent parameters, or arrays. */
+static int has_params(DMuonOptimizer opt, int lent) {
   for (int i = 0; i < opt->model->registry.param_count; i++)
-    if (!opt->model->registry.params[i].is_lent) return 1;
+    if (opt->model->registry.params[i].is_lent == lent) return 1;
   return 0;
 }
 
@@ -291,7 +316,8 @@ static DMuonErrorCode make_all(DMuonOptimizer opt) {
   const dmuon_packing_options packing = {
       .gathers = opt->settings.muon_forward_unshard != 0,
       .bucket_bytes = (int64_t)(opt->settings.publish_bucket_mb * 1048576)};
-  opt->has_arrays = has_arrays(opt);
+  opt->has_arrays = has_params(opt, 0);
+  opt->has_lent = has_params(opt, 1);
   opt->is_async =
       opt->settings.replicate_async < 0 ? !opt->has_arrays : (int)opt->settings.replicate_async;
   DMUON_TRY(make_tables(opt));
@@ -355,6 +381,7 @@ static DMuonErrorCode set_up(DMuonOptimizer opt) {
   dmuon_memory_free(opt->model->owners);
   opt->model->owners = owners;
   mesh->optimizers++;
+  count_on_meshes(opt, 1);
   return DMUON_SUCCESS;
 }
 

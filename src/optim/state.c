@@ -238,7 +238,7 @@ static DMuonErrorCode init_bundle(DMuonOptimizer opt, int bundle, void *piece) {
 DMuonErrorCode dmuon_optimizer_init_values(DMuonOptimizer opt) {
   const dmuon_packing *packing = &opt->runtime.packing;
   void *piece = NULL;
-  if (!dmuon_lend_is_used(&opt->lend)) return DMUON_SUCCESS;
+  if (!opt->has_lent) return DMUON_SUCCESS;
   if (!opt->init || dmuon_mesh_is_plan(dmuon_optimizer_mesh(opt)))
     return DMUON_SUCCESS; /* buffers begin as zeros; a plan has none */
   DMuonErrorCode code =

@@ -344,8 +344,9 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   input.code = check_weights(opt);
   if (!input.code) input.code = look_for_nonfinite(opt);
   input.with_gradients = !input.code;
-  if (opt->samples >= 0)
-    input.samples = opt->accumulated_samples + (dmuon_lend_is_used(&opt->lend) ? 0 : opt->samples);
+  if (opt->samples >= 0) /* passes have counted theirs, if there were any */
+    input.samples = opt->accumulated_samples +
+                    (opt->has_lent && opt->accumulated_samples > 0 ? 0 : opt->samples);
   DMUON_TRY(dmuon_vote(opt, "the agreement of Step", &input));
 
   opt->active_count = 0;

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "mesh/mesh.h"
 
-enum { CHUNK_BYTES = 1 << 20 };
+enum { CHUNK_BYTES = 1 << 18 };
 
 int dmuon_whole_find(DMuonOptimizer opt, int index, int *bundle, int *place) {
   const dmuon_packing *packing = &opt->runtime.packing;
@@ -93,7 +93,10 @@ static DMuonErrorCode get_share(DMuonOptimizer opt, const char *call, const dmuo
 static DMuonErrorCode get_single(DMuonOptimizer opt, const char *call, const dmuon_whole *what,
                                  const share *from, char *chunk, void *data) {
   dmuon_bootstrap *bootstrap = mesh_of(opt, what->index)->bootstrap;
-  if (from->is_here) memcpy(chunk, what->data, (size_t)what->bytes);
+  if (from->is_here && what->data)
+    memcpy(chunk, what->data, (size_t)what->bytes);
+  else
+    memset(chunk, 0, (size_t)what->bytes); /* without elements nobody keeps anything */
   DMUON_TRY(dmuon_agree_broadcast(bootstrap, call, from->rank, chunk, what->bytes));
   if (data) memcpy(data, chunk, (size_t)what->bytes);
   return DMUON_SUCCESS;

@@ -97,7 +97,9 @@ static void test_ahead(void) {
   fetch(&order, 5, &r);
   tap_is_int(dmuon_order_ahead(&order, 5, 9).group, -1, "nothing behind the last");
   dmuon_order_turn(&order);
-  tap_is_int(dmuon_order_ahead(&order, 5, 0).group, 5, "backward: the last first");
+  tap_is_int(dmuon_order_ahead(&order, 6, 1).group, 5, "backward: the last first");
+  tap_is_int(dmuon_order_ahead(&order, 0, 1).group, -1,
+             "nothing ahead of one whose turn is not yet");
   fetch(&order, 5, &r);
   tap_is_int(dmuon_order_ahead(&order, 5, 1).group, 4, "backward, ahead means below");
   tap_ok(dmuon_order_ahead(&order, 5, 1).is_backward, "and is of backward");
