@@ -122,6 +122,10 @@ static DMuonErrorCode write_whole(DMuonOptimizer opt, const char *call, const ch
   DMuonErrorCode code = DMUON_SUCCESS;
   if (is_wanted(opt, id, root) && !data && param_of(opt, id)->numel > 0)
     code = DMUON_ERROR(DMUON_ERR_ARGUMENT, "%s: data is NULL on a rank that gives it", call);
+  if (!code && data && is_wanted(opt, id, root) && strcmp(name, "step") == 0 &&
+      *(const int64_t *)data < 0)
+    code = DMUON_ERROR(DMUON_ERR_ARGUMENT, "%s: step is %lld; it counts updates, from 0", call,
+                       (long long)*(const int64_t *)data);
   if (!code && param_of(opt, id)->is_lent && opt->lend.is_touched)
     code = DMUON_ERROR(DMUON_ERR_STATE,
                        "%s: a pass is under way; values are set after Step, BeginPass or "
