@@ -1,5 +1,5 @@
-/* A rank that freezes: it makes no progress of anything for a while, in its own code or, by a timer,
- * wherever it happens to be. For tests in which other ranks wait for it. */
+/* A rank that freezes: it makes no progress of anything for a while, in its own code or, by a
+ * timer, wherever it happens to be. For tests in which other ranks wait for it. */
 #ifndef TEST_FREEZE_H
 #define TEST_FREEZE_H
 

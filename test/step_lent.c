@@ -13,7 +13,7 @@ int lent_is_in(int p, int g) {
   return group_of[p] == g;
 }
 
-/* ---- the model -------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static void init(void *ctx, const DMuonParamInfo *param, int64_t first, int64_t count, void *data) {
   (void)ctx;
@@ -39,7 +39,7 @@ DMuonErrorCode lent_load(step_case *c) {
   return DMUON_SUCCESS;
 }
 
-/* ---- programs --------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 typedef struct {
   lent_pass *pass;

@@ -21,24 +21,24 @@
  * Order (DMuonOptimizerSetOrder). REGISTERED: any rank may leave any group out; a bracket, Step or
  * BeginPass first does the communication of the groups that were passed over, whose gradients then
  * count as zero here. Run groups in the order in which this rank registered them (their
- * first parameters), backward in the reverse; a forward after the first backward of a pass counts as recomputation; a gradient that
- * comes after its turn is sent by Step, at the cost of a further reduction. A group that runs again
- * after others have taken its buffer must be Z2 (DMuonModelSetReshard): DMUON_ERR_STATE says so.
- * PROGRAM: any order and any number of runs, the same on all ranks; nothing is fetched ahead.
+ * first parameters), backward in the reverse; a forward after the first backward of a pass counts
+ * as recomputation; a gradient that comes after its turn is sent by Step, at the cost of a further
+ * reduction. A group that runs again after others have taken its buffer must be Z2
+ * (DMuonModelSetReshard): DMUON_ERR_STATE says so. PROGRAM: any order and any number of runs, the
+ * same on all ranks; nothing is fetched ahead.
  *
- * A parameter used in two places (a tied embedding) is in one group, which is opened in both: nest it
- * around the others, or make it Z2.
+ * A parameter used in two places (a tied embedding) is in one group, which is opened in both: nest
+ * it around the others, or make it Z2.
  *
  * An optimizer with parameters in the library's memory has its meshes for itself: another optimizer
  * needs another mesh, which may be made on the same communicator.
  *
- * With arrays of yours (AddParamArray) the brackets are optional: ForwardBegin waits for the weights
- * of a Step that is still under way (SetAsync), and the rest does nothing.
+ * With arrays of yours (AddParamArray) the brackets are optional: ForwardBegin waits for the
+ * weights of a Step that is still under way (SetAsync), and the rest does nothing.
  *
- * Errors of all brackets, beside those named: DMUON_ERR_STATE for an order that makes no sense, with
- * the group, its state and what was called: the group is as before (others may have been caught up
- * with). From 200: the mesh
- * is broken. */
+ * Errors of all brackets, beside those named: DMUON_ERR_STATE for an order that makes no sense,
+ * with the group, its state and what was called: the group is as before (others may have been
+ * caught up with). From 200: the mesh is broken. */
 #ifndef DMUON_GROUP_H
 #define DMUON_GROUP_H
 
@@ -52,7 +52,8 @@ extern "C" {
 /* Makes the group's values readable: on return (on a device: in stream order) GetData's pointers
  * are good. Collective over the group's meshes; blocks until the values are there. */
 DMUON_API DMuonErrorCode DMuonGroupForwardBegin(DMuonGroup group);
-/* The pointers of GetData are dead (Z2 in training: alive until Step). Collective; does not wait. */
+/* The pointers of GetData are dead (Z2 in training: alive until Step). Collective; does not wait.
+ */
 DMUON_API DMuonErrorCode DMuonGroupForwardEnd(DMuonGroup group);
 /* Values can be read and gradients written. DMUON_ERR_STATE when the group did not run forward in
  * this pass, or in an EVAL pass. Collective; blocks as ForwardBegin, and until a gradient buffer is
@@ -62,16 +63,17 @@ DMUON_API DMuonErrorCode DMuonGroupBackwardBegin(DMuonGroup group);
  * (with option delay_stage2_to_optimizer 0: for the mean of the group before). */
 DMUON_API DMuonErrorCode DMuonGroupBackwardEnd(DMuonGroup group);
 
-/* The whole tensor of parameter id in its dtype, 128-byte aligned; it may lie elsewhere from bracket
- * to bracket. Not collective; inside a bracket. DMUON_ERR_ARGUMENT when id is not of this group. */
+/* The whole tensor of parameter id in its dtype, 128-byte aligned; it may lie elsewhere from
+ * bracket to bracket. Not collective; inside a bracket. DMUON_ERR_ARGUMENT when id is not of this
+ * group. */
 DMUON_API DMuonErrorCode DMuonGroupGetData(DMuonGroup group, int id, const void **data);
 /* Where its gradient goes, in the gradient's dtype; a parameter whose gradient was never asked for
  * has none (see DMuonOptimizerSetGradMode). Good until BackwardEnd. Not collective;
  * inside a backward bracket. DMUON_ERR_UNSUPPORTED for frozen parameters and your own arrays. */
 DMUON_API DMuonErrorCode DMuonGroupGetGrad(DMuonGroup group, int id, void **grad);
 /* Instead of GetGrad: a gradient of yours, complete, added to what the pass has of it from earlier
- * brackets. It is read before the outermost BackwardEnd returns (on a device: in stream order); said
- * again inside one bracket it replaces what was said. NULL: none, counts as zero. Not
+ * brackets. It is read before the outermost BackwardEnd returns (on a device: in stream order);
+ * said again inside one bracket it replaces what was said. NULL: none, counts as zero. Not
  * collective; inside a backward bracket. */
 DMUON_API DMuonErrorCode DMuonGroupSetGrad(DMuonGroup group, int id, const void *grad);
 /* Both of the above for all parameters of the group, in the order of GetParams; either may be NULL.

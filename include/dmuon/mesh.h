@@ -8,8 +8,8 @@
  *
  * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
  * in order), timeout (300), device (host, host:deferred,seed=N, host:trace, trace), reduce_fanin
- * (32), chunk_bytes (4194304), message_delay (0; seconds, for tests of overlap), fail_allocation (0;
- * N: the N-th allocation from SetUp on fails, for tests). */
+ * (32), chunk_bytes (4194304), message_delay (0; seconds, for tests of overlap), fail_allocation
+ * (0; N: the N-th allocation from SetUp on fails, for tests). */
 #ifndef DMUON_MESH_H
 #define DMUON_MESH_H
 
@@ -29,7 +29,8 @@ typedef struct {
   double seconds_waited;
 } DMuonCommInfo;
 
-/* level: 1 somebody should look at it (an option that nobody used), 2 once a set-up, 3 each step. */
+/* level: 1 somebody should look at it (an option that nobody used), 2 once a set-up, 3 each step.
+ */
 typedef void (*DMuonLogFunction)(void *ctx, int level, const char *line);
 
 /* Makes a mesh over comm, which is duplicated (once; a cache on comm keeps duplicates for the next
@@ -59,9 +60,9 @@ DMUON_API DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int sh
 
 /* This rank's place, for programs with axes of their own: then every rank must give one, and
  * together they must form a full grid (else DMUON_ERR_SETUP at SetUp, naming ranks). Sizes left to
- * be decided follow from them. On a plan mesh: which of its ranks this process plays, where the device
- * is trace (default: the first).
- * Local, own values; before SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+ * be decided follow from them. On a plan mesh: which of its ranks this process plays, where the
+ * device is trace (default: the first). Local, own values; before SetUp. DMUON_ERR_ARGUMENT,
+ * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int shard, int tp);
 
 /* Which device does the arithmetic; ordinal: which one of several, DMUON_DECIDE: the current one
@@ -111,8 +112,8 @@ DMUON_API DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh);
 /* The sizes of the axes. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetSizes(DMuonMesh mesh, int *replicate, int *shard, int *tp);
 
-/* This rank's coordinates; on a plan mesh those of SetCoords, else zeros. Outputs may be NULL. Not collective; after SetUp.
- * DMUON_ERR_STATE. */
+/* This rank's coordinates; on a plan mesh those of SetCoords, else zeros. Outputs may be NULL. Not
+ * collective; after SetUp. DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetCoords(DMuonMesh mesh, int *replicate, int *shard, int *tp);
 
 /* Which part of the batch this rank reads: rank in [0, size); size = replicate * shard, and ranks

@@ -163,8 +163,8 @@ DMUON_API DMuonErrorCode DMuonModelSetDTypes(DMuonModel model, const char *patte
  * Collective over the model's mesh; blocks, no longer than the mesh's timeout per wait. Optional:
  * the SetUp of a partition or optimizer does it. Again: does nothing. On a mesh of
  * DMuonMeshCreatePlan it is local. Errors come out with one code on all ranks, name what is wrong
- * with its values and ranks, and leave the model open for correction (a pattern that was said cannot
- * be taken back, though: one that matches nothing wants a new model):
+ * with its values and ranks, and leave the model open for correction (a pattern that was said
+ * cannot be taken back, though: one that matches nothing wants a new model):
  *   DMUON_ERR_SETUP     duplicate names, shared arrays, a pattern that matches no name on any rank,
  *                       a vector routed to Muon, blocks or views that do not fit
  *   DMUON_ERR_DISAGREE  ranks of one mesh differ in names, order, shape, dtypes, route, group,

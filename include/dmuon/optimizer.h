@@ -86,8 +86,9 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetNewtonSchulz(DMuonOptimizer opt, DMuon
  * order. Local, live; must be the same on all ranks at the next Step. Options: clip, clip_norm. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double max_norm);
 
-/* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait, and
- * lent values in the next bracket. Default: 1 when all parameters are in the library's memory, else 0. Local, before SetUp. Option: replicate_async. */
+/* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait,
+ * and lent values in the next bracket. Default: 1 when all parameters are in the library's memory,
+ * else 0. Local, before SetUp. Option: replicate_async. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetAsync(DMuonOptimizer opt, int async);
 
 /* Whose arrays all ranks start from: data rank root of each parameter's mesh (default 0), or
@@ -99,9 +100,9 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetInitialRoot(DMuonOptimizer opt, int ro
  * SetUp. Option: order. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetOrder(DMuonOptimizer opt, DMuonOrder order);
 
-/* Lent gradients: ADD (default): zeroed at the first backward of a pass, you add to them; OVERWRITE:
- * undefined on entry, you write every element each time, and the library adds several backwards up.
- * Local, before SetUp. Option: grad_mode. */
+/* Lent gradients: ADD (default): zeroed at the first backward of a pass, you add to them;
+ * OVERWRITE: undefined on entry, you write every element each time, and the library adds several
+ * backwards up. Local, before SetUp. Option: grad_mode. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetGradMode(DMuonOptimizer opt, DMuonGradMode mode);
 
 /* Initial values of parameters in the library's memory: fills data[0..count) with the elements
@@ -124,8 +125,8 @@ DMUON_API double DMuonRandomNormal(uint64_t seed, const char *name, int64_t inde
  * differs, named), SETUP (no weights, a tp axis, a pattern without match), MEMORY. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt);
 
-/* Multiplies every learning rate by factor in [0, 1e30]: a schedule in one call. Local, live; must be the
- * same on all ranks at the next Step (DISAGREE there, nothing changed). */
+/* Multiplies every learning rate by factor in [0, 1e30]: a schedule in one call. Local, live; must
+ * be the same on all ranks at the next Step (DISAGREE there, nothing changed). */
 DMUON_API DMuonErrorCode DMuonOptimizerSetLearningRateFactor(DMuonOptimizer opt, double factor);
 
 /* Sets one hyper-parameter of all parameters that the pattern matches (a parameter group is a
@@ -141,8 +142,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerGetHyper(DMuonOptimizer opt, int id, DMuo
 
 /* Says that this rank's gradients are sums over so many samples (0 is allowed), from now on until
  * changed. Not collective, live; own value on each rank, but all ranks must say it or none
- * (DISAGREE at Step). A total of zero leaves the sums as they are. Passes (BeginPass) each count with
- * what held at their last bracket, the one before Step with what holds there. */
+ * (DISAGREE at Step). A total of zero leaves the sums as they are. Passes (BeginPass) each count
+ * with what held at their last bracket, the one before Step with what holds there. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetSampleCount(DMuonOptimizer opt, double samples);
 
 /* Your arrays of parameter id have moved, or exist only now. Not collective, live; waits for a step
@@ -192,20 +193,20 @@ DMUON_API DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt);
 DMUON_API DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt);
 
 /* Says how the brackets opened from now on are meant, and ends the pass before (as Step does):
- * groups passed over are caught up with, brackets left open are closed. TRAIN: gradients are reduced
- * in backward; several TRAIN passes before a Step add up at the owner. ACCUMULATE: gradients are
- * added up on this rank, and reduced with the next TRAIN pass or by Step; its first call ever
- * allocates. EVAL: no backward follows. Collective over the model's mesh: a rank that opens nothing
- * in a pass says BeginPass, too. After Step it is TRAIN by itself: then, before a BeginPass, either
- * every rank opens a bracket or none does. */
+ * groups passed over are caught up with, brackets left open are closed. TRAIN: gradients are
+ * reduced in backward; several TRAIN passes before a Step add up at the owner. ACCUMULATE:
+ * gradients are added up on this rank, and reduced with the next TRAIN pass or by Step; its first
+ * call ever allocates. EVAL: no backward follows. Collective over the model's mesh: a rank that
+ * opens nothing in a pass says BeginPass, too. After Step it is TRAIN by itself: then, before a
+ * BeginPass, either every rank opens a bracket or none does. */
 DMUON_API DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind);
 
 /* After an exception inside a bracket: closes all brackets and drops this step's gradients, also
  * those accumulated. Collective over the model's mesh; blocks. */
 DMUON_API DMuonErrorCode DMuonOptimizerCancelPass(DMuonOptimizer opt);
 
-/* The groups that this rank takes part in, in registered order. Not collective; after SetUp. *group:
- * the optimizer's, until its Destroy. */
+/* The groups that this rank takes part in, in registered order. Not collective; after SetUp.
+ * *group: the optimizer's, until its Destroy. */
 DMUON_API DMuonErrorCode DMuonOptimizerGetGroupCount(DMuonOptimizer opt, int *count);
 DMUON_API DMuonErrorCode DMuonOptimizerGetGroup(DMuonOptimizer opt, int index, DMuonGroup *group);
 /* By its key ("h.3"). DMUON_ERR_NOT_FOUND. */
@@ -226,10 +227,10 @@ DMUON_API DMuonErrorCode DMuonOptimizerCheckInvariants(DMuonOptimizer opt);
  * changed. */
 DMUON_API DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt);
 
-/* Step of n optimizers with names that differ (SetName), which must be those of all ranks that share
- * them, given in any order: they step one after the other in order of name (strcmp), so that ranks
- * that hold different ones never wait for each other in a circle. Each clips and skips alone. The
- * first error stops; the message says which optimizer it was, and those before it have stepped.
+/* Step of n optimizers with names that differ (SetName), which must be those of all ranks that
+ * share them, given in any order: they step one after the other in order of name (strcmp), so that
+ * ranks that hold different ones never wait for each other in a circle. Each clips and skips alone.
+ * The first error stops; the message says which optimizer it was, and those before it have stepped.
  * Collective over the mesh of each; blocks. n 0 is fine. opts: not kept. DMUON_ERR_ARGUMENT (equal
  * names, the same handle twice), DMUON_ERR_STATE: nothing has stepped. Else as Step. */
 DMUON_API DMuonErrorCode DMuonOptimizerStepMany(int n, const DMuonOptimizer *opts);

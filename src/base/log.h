@@ -1,5 +1,6 @@
 /* The logger of a mesh: silent unless the program gave a function. The other of the two places of
- * the library that put out text. Levels: 1 somebody should look at it, 2 once a set-up, 3 each step. */
+ * the library that put out text. Levels: 1 somebody should look at it, 2 once a set-up, 3 each
+ * step. */
 #ifndef DMUON_BASE_LOG_H
 #define DMUON_BASE_LOG_H
 

@@ -7,7 +7,8 @@
  * operation is done; argument structs are copied at issue.
  *
  * Counting: payload elements (without padding), received in gather_segments, move_segments and
- * broadcast, sent in reduce_segments, whatever tree carries them: P - own(P) per rank and operation. */
+ * broadcast, sent in reduce_segments, whatever tree carries them: P - own(P) per rank and
+ * operation. */
 #ifndef DMUON_COMM_COMM_H
 #define DMUON_COMM_COMM_H
 

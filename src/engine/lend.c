@@ -17,7 +17,7 @@ static void note(dmuon_lend *lend, int group, dmuon_life_event event) {
   (void)dmuon_life_next(&lend->states[group].life, event, &(dmuon_life_context){0}, &meaning);
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static DMuonErrorCode fetch_z2(dmuon_lend *lend, int group) {
   dmuon_lent_group *state = &lend->states[group];
@@ -173,7 +173,7 @@ static DMuonErrorCode close_values(dmuon_lend *lend, int group, int is_used_up) 
   return DMUON_SUCCESS;
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* Reductions of all that come before group in the sequence, and its own, with what stands: an open
  * group's gradients are not complete, so it counts as zero now and comes late. */
@@ -221,7 +221,7 @@ static DMuonErrorCode reduce_passed_over(dmuon_lend *lend, int group) {
   return reduce_up_to(lend, group + 1);
 }
 
-/* ---- brackets ----------------------------------------------------------------------------------- */
+/* ---- brackets -------------------------------------------------------------------------------- */
 
 static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
   if (!dmuon_lend_is_used(lend)) return DMUON_SUCCESS;
@@ -279,7 +279,7 @@ DMuonErrorCode dmuon_lend_bracket(dmuon_lend *lend, int group, dmuon_life_event 
   return meaning.closes ? close_group(lend, group, is_backward, &meaning) : DMUON_SUCCESS;
 }
 
-/* ---- what is inside ------------------------------------------------------------------------------ */
+/* ---- what is inside -------------------------------------------------------------------------- */
 
 DMuonErrorCode dmuon_lend_check_open(const dmuon_lend *lend, int group, int backward) {
   const dmuon_life *life = &lend->states[group].life;
@@ -328,7 +328,7 @@ DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const
   return DMUON_SUCCESS;
 }
 
-/* ---- passes --------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops) {
   for (int id = 0; drops && id < lend->base->registry->local_count; id++) lend->handed[id] = NULL;

@@ -6,8 +6,8 @@
  * gets which buffer in pool.c; lend.c carries brackets out, lend_values.c moves values,
  * lend_grads.c gradients, lend_setup.c makes and frees all of it.
  *
- * What the caller touches is ordered by one queue, `caller`: values are waited for there before they
- * are lent, gradient buffers are zeroed there, and what was lent is taken back there. */
+ * What the caller touches is ordered by one queue, `caller`: values are waited for there before
+ * they are lent, gradient buffers are zeroed there, and what was lent is taken back there. */
 #ifndef DMUON_ENGINE_LEND_H
 #define DMUON_ENGINE_LEND_H
 
@@ -123,17 +123,19 @@ void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit);
 /* After a step, or when values changed: nothing is resident, no gradient is left, an implicit TRAIN
  * pass begins. Nothing is waited for. */
 DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend);
-/* Forgets what was reduced or added up so far in this step, and gradients of groups that are closed. */
+/* Forgets what was reduced or added up so far in this step, and gradients of groups that are
+ * closed. */
 void dmuon_lend_forget_sums(dmuon_lend *lend);
 /* Fetches the first groups of the coming pass. */
 DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend);
-/* What was found by the checks of all gradients so far is in nonfinite. Waits for this rank's queue. */
+/* What was found by the checks of all gradients so far is in nonfinite. Waits for this rank's
+ * queue. */
 DMuonErrorCode dmuon_lend_look_for_nonfinite(dmuon_lend *lend);
 
 /* ---- lend_values.c ---- */
 
-/* Issues the fetch of all parts of a group into a buffer that holds values of group `before` (-1: of
- * none), once the caller has left it. */
+/* Issues the fetch of all parts of a group into a buffer that holds values of group `before` (-1:
+ * of none), once the caller has left it. */
 DMuonErrorCode dmuon_lend_fetch(dmuon_lend *lend, int group, char *buffer, dmuon_event *left,
                                 int before);
 /* New values of a bundle: where its group has been fetched already it is fetched again. */
@@ -151,7 +153,8 @@ DMuonErrorCode dmuon_lend_publish(dmuon_lend *lend, int bundle);
 
 /* There is a gradient buffer for a backward of the group, or DMUON_ERR_STATE. */
 DMuonErrorCode dmuon_lend_check_grads(const dmuon_lend *lend, int group);
-/* Gets the group a gradient buffer (or a further one), zeroed or discarded behind the caller queue. */
+/* Gets the group a gradient buffer (or a further one), zeroed or discarded behind the caller queue.
+ */
 DMuonErrorCode dmuon_lend_open_grads(dmuon_lend *lend, int group);
 /* The caller has written: takes what he handed over, adds a further backward, and local sums. */
 DMuonErrorCode dmuon_lend_close_grads(dmuon_lend *lend, int group);

@@ -11,8 +11,8 @@
 
 #include "base/dtype.h"
 
-/* Where the gradient of a parameter is: in the group's buffer, or in the one that it keeps while its
- * turn to be reduced passes by (it is open, and zeros go in its place). */
+/* Where the gradient of a parameter is: in the group's buffer, or in the one that it keeps while
+ * its turn to be reduced passes by (it is open, and zeros go in its place). */
 enum { HERE = 1, KEPT = 2 };
 
 static int is_here(const dmuon_lend *lend, int id) {
@@ -23,7 +23,8 @@ static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
   return &lend->groups.groups[group];
 }
 
-/* Address of a parameter's gradient in a gradient buffer; NULL for the caller's arrays and frozen. */
+/* Address of a parameter's gradient in a gradient buffer; NULL for the caller's arrays and frozen.
+ */
 static void *grad_at(const dmuon_lend *lend, int group, int index, int place) {
   const dmuon_group_param *p = &plan_of(lend, group)->params[index];
   if (p->part < 0) return NULL;
@@ -128,7 +129,7 @@ void dmuon_lend_drop_grads(dmuon_lend *lend, int group) {
   lend->states[group].is_late = 0;
 }
 
-/* ---- taking back ------------------------------------------------------------------------------ */
+/* ---- taking back ----------------------------------------------------------------------------- */
 
 /* What was written where the caller was lent memory, and what he handed over instead. */
 static DMuonErrorCode take_param(dmuon_lend *lend, int group, int index) {
@@ -188,7 +189,7 @@ DMuonErrorCode dmuon_lend_close_grads(dmuon_lend *lend, int group) {
   return DMUON_SUCCESS;
 }
 
-/* ---- reducing --------------------------------------------------------------------------------- */
+/* ---- reducing -------------------------------------------------------------------------------- */
 
 /* The contribution of one parameter is complete: local sums are added, what nobody wrote is zero,
  * and it is looked at before it leaves. */

@@ -30,7 +30,7 @@ static int is_lent(const dmuon_bundle *bundle) {
   return bundle->residency != DMUON_RESIDENCY_REPLICATED;
 }
 
-/* ---- how much --------------------------------------------------------------------------------- */
+/* ---- how much -------------------------------------------------------------------------------- */
 
 static int64_t column_bytes(const dmuon_packing *packing) {
   int64_t largest = 0;
@@ -75,7 +75,7 @@ dmuon_lend_bytes dmuon_lend_plan_bytes(const dmuon_packing *packing, const dmuon
   return plan;
 }
 
-/* ---- making ------------------------------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static DMuonErrorCode new_buffer(dmuon_lend *lend, int64_t bytes, void **data) {
   const DMuonDeviceOps *ops = lend->base->device->ops;
@@ -216,7 +216,7 @@ DMuonErrorCode dmuon_lend_make_accumulators(dmuon_lend *lend) {
   return DMUON_SUCCESS;
 }
 
-/* ---- freeing ------------------------------------------------------------------------------------ */
+/* ---- freeing --------------------------------------------------------------------------------- */
 
 static void free_bundles(dmuon_lend *lend, dmuon_device *device) {
   for (int b = 0; lend->bundles && b < lend->base->packing.bundle_count; b++) {

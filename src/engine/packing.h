@@ -96,8 +96,8 @@ DMuonErrorCode dmuon_bundle_lay_out(dmuon_memory *memory, const dmuon_registry *
                                     int G, int r, int s, int64_t bucket_bytes,
                                     dmuon_bundle *bundle);
 void dmuon_bundle_free(dmuon_bundle *bundle);
-/* What rank (r, s) updates of parameter `index` of the bundle: elements [*first, *first + *count) of
- * the parameter. numel: of it; R: rows of the mesh. */
+/* What rank (r, s) updates of parameter `index` of the bundle: elements [*first, *first + *count)
+ * of the parameter. numel: of it; R: rows of the mesh. */
 void dmuon_bundle_share(const dmuon_bundle *bundle, int index, int64_t numel, int R, int r, int s,
                         int64_t *first, int64_t *count);
 

@@ -39,7 +39,7 @@ void dmuon_traffic_add(dmuon_traffic *traffic, const dmuon_traffic *more) {
   for (int k = 0; k < DMUON_FLOWS; k++) add(&traffic->flow[k], &more->flow[k]);
 }
 
-/* ---- one operation of each kind ---------------------------------------------------------------- */
+/* ---- one operation of each kind -------------------------------------------------------------- */
 
 static DMuonMesh mesh_of(const dmuon_plan *plan, const dmuon_bundle *bundle) {
   return plan->registry->meshes[bundle->mesh].mesh;
@@ -140,7 +140,7 @@ static dmuon_traffic once_everywhere(const dmuon_plan *plan, int index) {
   return all;
 }
 
-/* ---- how often ----------------------------------------------------------------------------------- */
+/* ---- how often ------------------------------------------------------------------------------- */
 
 /* In program order a group whose values are still there when its next bracket opens costs nothing:
  * the pool says when. */

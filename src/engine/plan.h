@@ -87,7 +87,8 @@ typedef struct {
 /* update_plans: by id; empty (piece_count 0) where this rank does not update by Newton-Schulz. */
 dmuon_memory_plan dmuon_plan_memory(const dmuon_plan *plan, const dmuon_update_plan *update_plans);
 int64_t dmuon_memory_plan_total(const dmuon_memory_plan *memory);
-/* Operations that may be issued and not done, at most: of the device that the optimizer computes on. */
+/* Operations that may be issued and not done, at most: of the device that the optimizer computes
+ * on. */
 int64_t dmuon_plan_operations(const dmuon_plan *plan, const dmuon_update_plan *update_plans);
 
 #endif

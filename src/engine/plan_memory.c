@@ -1,6 +1,6 @@
 /* What SetUp will have taken, from the same tables that it takes it by. Sizes of the backend's own
- * structures (a task, the head of a buffer) are those of the host, rounded; they matter to models of
- * a few megabytes only. */
+ * structures (a task, the head of a buffer) are those of the host, rounded; they matter to models
+ * of a few megabytes only. */
 #include "engine/plan.h"
 
 #include "base/dtype.h"

@@ -56,7 +56,8 @@ DMuonErrorCode dmuon_runtime_reduce(dmuon_runtime *runtime, int bundle, int slot
                                     double divisor);
 /* The compute queue goes on when the bundle's mean is there. */
 DMuonErrorCode dmuon_runtime_wait_mean(dmuon_runtime *runtime, int bundle, int slot);
-/* Address of what is mine of a parameter in the mean, and of the parameter in the packed new values.
+/* Address of what is mine of a parameter in the mean, and of the parameter in the packed new
+ * values.
  */
 void *dmuon_runtime_mean(const dmuon_runtime *runtime, int bundle, int index);
 void *dmuon_runtime_value(const dmuon_runtime *runtime, int bundle, int index, int slot);

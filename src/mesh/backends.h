@@ -6,8 +6,8 @@
 #include "device/device.h"
 
 /* text: "host", "host:deferred,seed=7", "host:trace" (which also records), "trace" (which only
- * records; for plan meshes). DMUON_ERR_ARGUMENT, DMUON_ERR_UNSUPPORTED ("not compiled in"). with_mpi:
- * the device takes part in the progress of all meshes of the process. */
+ * records; for plan meshes). DMUON_ERR_ARGUMENT, DMUON_ERR_UNSUPPORTED ("not compiled in").
+ * with_mpi: the device takes part in the progress of all meshes of the process. */
 DMuonErrorCode dmuon_backend_create_device(dmuon_context *context, const char *text, int with_mpi,
                                            dmuon_device **device);
 /* The device works without ranks: on a plan mesh. */

@@ -14,7 +14,8 @@ static DMuonErrorCode check(DMuonGroup group) {
   return DMUON_SUCCESS;
 }
 
-/* A refused bracket has done nothing; one that failed halfway leaves the others without a partner. */
+/* A refused bracket has done nothing; one that failed halfway leaves the others without a partner.
+ */
 static DMuonErrorCode settle(DMuonOptimizer opt, DMuonErrorCode code) {
   if (code >= DMUON_ERR_DISAGREE && !DMuonErrorIsFatal(code))
     code = DMUON_ERROR(DMUON_ERR_INTERNAL, "a bracket failed halfway: %s", dmuon_error_text());
@@ -47,7 +48,7 @@ DMuonErrorCode DMuonGroupBackwardEnd(DMuonGroup group) {
   return bracket(group, __func__, DMUON_EVENT_BACKWARD_END);
 }
 
-/* ---- inside ------------------------------------------------------------------------------------ */
+/* ---- inside ---------------------------------------------------------------------------------- */
 
 static DMuonErrorCode find(DMuonGroup group, int id, int *index) {
   DMUON_TRY(check(group));
@@ -140,7 +141,7 @@ DMuonErrorCode DMuonGroupGetParams(DMuonGroup group, int *count, const int **ids
   return DMUON_SUCCESS;
 }
 
-/* ---- handles ------------------------------------------------------------------------------------ */
+/* ---- handles --------------------------------------------------------------------------------- */
 
 DMuonErrorCode DMuonOptimizerGetGroupCount(DMuonOptimizer opt, int *count) {
   DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, __func__));

@@ -1,8 +1,8 @@
 /* What must hold between steps and passes, checked:
  *   one owner: every element of a parameter is updated by exactly one rank of its mesh;
- *   its column holds the value: what an owner keeps is its master, rounded to the parameter's dtype;
- *   only the owner has a reduced gradient, made of as many reductions as on every other rank (there is
- *   no room for one where nothing is updated);
+ *   its column holds the value: what an owner keeps is its master, rounded to the dtype;
+ *   only the owner has a reduced gradient, made of as many reductions as on every other rank
+ *   (there is no room for one where nothing is updated);
  *   replicas are identical: all who keep an element of a value have the same bits.
  * It looks and compares; it changes nothing. */
 #include <string.h>
@@ -66,7 +66,7 @@ static DMuonErrorCode hash_memory(const reader *r, const void *data, int64_t byt
   return DMUON_SUCCESS;
 }
 
-/* ---- one rank's part ---------------------------------------------------------------------------- */
+/* ---- one rank's part ------------------------------------------------------------------------- */
 
 static const void *value_of(DMuonOptimizer opt, int b, int i) {
   const dmuon_bundle *bundle = &opt->runtime.packing.bundles[b];
@@ -130,7 +130,7 @@ static DMuonErrorCode fill_words(const reader *r, int b, column_word *words) {
   return DMUON_SUCCESS;
 }
 
-/* ---- all ranks' --------------------------------------------------------------------------------- */
+/* ---- all ranks' ------------------------------------------------------------------------------ */
 
 static DMuonErrorCode judge(DMuonOptimizer opt, int b, int columns, const column_word *words) {
   const dmuon_registry *registry = &opt->model->registry;

@@ -1,8 +1,8 @@
 /* Passes: what the brackets between two of its calls are for, and how a pass ends.
  *
  * Ranks may have opened different groups, or none. At the end of a pass each completes the sequence
- * of communication, so that all have issued the same; then they agree, in one small message, whether
- * anybody opened anything, and which gradients came late. */
+ * of communication, so that all have issued the same; then they agree, in one small message,
+ * whether anybody opened anything, and which gradients came late. */
 #include <string.h>
 
 #include "engine/lend.h"
@@ -112,8 +112,8 @@ static DMuonErrorCode reduce_late(DMuonOptimizer opt) {
 }
 
 /* Whether this rank does the rest of the pass before it asks the others: they may wait for its part
- * of what it left out. Only a BeginPass that follows Step at once, as most do, begins a pass instead
- * of ending one. */
+ * of what it left out. Only a BeginPass that follows Step at once, as most do, begins a pass
+ * instead of ending one. */
 static int ends_pass(const dmuon_lend *lend, int next) {
   return next > DMUON_PASS_EVAL || !lend->is_implicit || lend->is_touched;
 }
@@ -143,7 +143,7 @@ DMuonErrorCode dmuon_pass_close(DMuonOptimizer opt, const char *call, int next,
   return DMUON_SUCCESS;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static DMuonErrorCode begin_pass(DMuonOptimizer opt, DMuonPass kind) {
   dmuon_lend *lend = &opt->lend;

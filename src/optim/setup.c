@@ -93,7 +93,8 @@ DMuonErrorCode DMuonOptimizerDestroy(DMuonOptimizer *handle) {
   /* A step under way still uses the buffers. When the mesh broke or MPI is gone, nobody waits, and
    * what MPI may still touch is left to it. */
   if (opt->object.is_set_up && opt->has_lent && !dmuon_mesh_check(dmuon_optimizer_mesh(opt))) {
-    /* Brackets may have begun what other ranks have not: all issue the same, then all of it ends. */
+    /* Brackets may have begun what other ranks have not: all issue the same, then all of it ends.
+     */
     (void)dmuon_pass_close(opt, "Destroy", DMUON_ENDS_DESTROY, DMUON_SUCCESS);
     opt->pending = 1;
   }
@@ -216,8 +217,8 @@ static DMuonErrorCode zeroed(DMuonOptimizer opt, const char *what, const char *p
   return device->ops->zero(opt->runtime.compute, *ptr, bytes);
 }
 
-/* The master of a parameter that this rank updates: the values themselves where they have its dtype,
- * else memory of its own. */
+/* The master of a parameter that this rank updates: the values themselves where they have its
+ * dtype, else memory of its own. */
 static DMuonErrorCode make_master(DMuonOptimizer opt, int bundle, int index) {
   const dmuon_bundle_param *p = &opt->runtime.packing.bundles[bundle].params[index];
   const dmuon_param *param = &opt->model->registry.params[p->param];

@@ -5,7 +5,7 @@
 #include "mesh/mesh.h"
 #include "optim/whole.h"
 
-/* ---- what there is ------------------------------------------------------------------------------ */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 static DMuonErrorCode find_field(DMuonOptimizer opt, int id, const char *name, dmuon_whole *what) {
   const int index = opt->model->registry.local_to_global[id];
@@ -80,7 +80,7 @@ static uint64_t question(const char *call, const char *name, int root) {
   return dmuon_hash_int(dmuon_hash_string(dmuon_hash_string(DMUON_HASH_SEED, call), name), root);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static DMuonErrorCode read_whole(DMuonOptimizer opt, const char *call, const char *name, int id,
                                  const dmuon_whole *what, void *data, int root) {
@@ -115,7 +115,7 @@ DMuonErrorCode DMuonOptimizerGetParam(DMuonOptimizer opt, int id, void *data, in
   return DMUON_SUCCESS;
 }
 
-/* ---- setting ------------------------------------------------------------------------------------ */
+/* ---- setting --------------------------------------------------------------------------------- */
 
 static DMuonErrorCode write_whole(DMuonOptimizer opt, const char *call, const char *name, int id,
                                   const dmuon_whole *what, const void *data, int root, void *copy) {
@@ -208,7 +208,7 @@ DMuonErrorCode DMuonOptimizerSetState(DMuonOptimizer opt, int id, const char *na
   return is_master ? dmuon_optimizer_settle(opt, follow(opt, what.index, 0)) : DMUON_SUCCESS;
 }
 
-/* ---- at SetUp ----------------------------------------------------------------------------------- */
+/* ---- at SetUp -------------------------------------------------------------------------------- */
 
 enum { INIT_ELEMENTS = 65536 };
 

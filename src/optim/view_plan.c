@@ -1,5 +1,6 @@
 /* The plan for people and for programs: who roots what, how many bytes a step moves along which
- * axis, and what memory this rank takes. The figures are engine/plan.c's; this file only tells them.
+ * axis, and what memory this rank takes. The figures are engine/plan.c's; this file only tells
+ * them.
  *
  * Everything is said from this rank's place in the mesh; no communication. Ranks are those of the
  * model's mesh. */
@@ -31,7 +32,7 @@ static int belongs(const dmuon_plan *plan, int bundle, int group) {
   return strcmp(plan->packing->bundles[bundle].group, plan->groups->groups[group].key) == 0;
 }
 
-/* ---- text ---------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static const char *reshard_of(const dmuon_group_plan *group) {
   if (group->part_count == 0) return "arrays";
@@ -100,7 +101,7 @@ void dmuon_optimizer_write_plan(DMuonOptimizer opt, dmuon_text *text) {
   write_memory(text, &memory);
 }
 
-/* ---- JSON: flows ----------------------------------------------------------------------------------- */
+/* ---- JSON: flows ----------------------------------------------------------------------------- */
 
 static json_t *flow_json(const dmuon_flow *flow, int with_operations) {
   json_t *json = json_pack("{s:I, s:I}", "elements", (json_int_t)flow->payload, "bytes",
@@ -168,7 +169,7 @@ static json_t *totals_json(const dmuon_plan *plan) {
                    "largest_owner_segment_bytes", (json_int_t)largest);
 }
 
-/* ---- JSON: groups --------------------------------------------------------------------------------- */
+/* ---- JSON: groups ---------------------------------------------------------------------------- */
 
 static json_t *segments_json(const dmuon_plan *plan, const dmuon_bundle *bundle) {
   json_t *list = json_array();

@@ -3,7 +3,8 @@
 #ifndef TEST_BACKEND_DEVICE_EXTREMES_H
 #define TEST_BACKEND_DEVICE_EXTREMES_H
 
-/* Elements 0 to 3 are as large as the dtype allows, 4 an infinity, 5 NaN; the others are ordinary. */
+/* Elements 0 to 3 are as large as the dtype allows, 4 an infinity, 5 NaN; the others are ordinary.
+ */
 static array array_extreme(DMuonDType dtype, int64_t n) {
   array a = array_random(dtype, n, 1);
   const double most = dmuon_dtype_largest(dtype);

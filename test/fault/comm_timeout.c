@@ -1,6 +1,7 @@
 /* A rank that does not come: one of the others waits too long and says so, all hear of it within
- * bounded time, with the one that is missing named, a late one is told, and everything can be destroyed and MPI finalised, also with large messages half way. On 3
- * ranks, of which the last is the one that stays away. */
+ * bounded time, with the one that is missing named, a late one is told, and everything can be
+ * destroyed and MPI finalised, also with large messages half way. On 3 ranks, of which the last is
+ * the one that stays away. */
 #include "backend/host/host.h"
 #include "comm/agree.h"
 #include "tap_mpi.h"

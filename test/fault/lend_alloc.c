@@ -1,7 +1,7 @@
-/* The k-th allocation fails on one rank (each in turn), for every k until none does, with parameters
- * in the library's memory of every residency: set-up and the first pass that is added up return one
- * and the same code on all ranks, nothing hangs, and once there is memory again the same objects set
- * up, step, end with the right bits, and leave not a byte more than usual. */
+/* The k-th allocation fails on one rank (each in turn), for every k until none does, with
+ * parameters in the library's memory of every residency: set-up and the first pass that is added up
+ * return one and the same code on all ranks, nothing hangs, and once there is memory again the same
+ * objects set up, step, end with the right bits, and leave not a byte more than usual. */
 #include <stdlib.h>
 #include <string.h>
 

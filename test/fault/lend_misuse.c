@@ -1,6 +1,7 @@
 /* Brackets and passes in the wrong place: each is refused at once, with a code and what was wrong,
  * and leaves everything as it was: the same model goes on and ends with the bytes of one in arrays
- * that never saw it. Also a gradient that is not finite, and that brackets and steps take no memory. */
+ * that never saw it. Also a gradient that is not finite, and that brackets and steps take no
+ * memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,7 @@ static void ok(DMuonErrorCode code, const char *what) {
   if (!tap_ok(code == DMUON_SUCCESS, "%s", what)) tap_diag("%s", DMuonErrorGetMessage());
 }
 
-/* ---- brackets --------------------------------------------------------------------------------- */
+/* ---- brackets -------------------------------------------------------------------------------- */
 
 static void test_brackets(void) {
   start(NULL, NULL);
@@ -126,7 +127,7 @@ static void test_inside(void) {
   finish(STRAIGHT, "what is asked for in the wrong place");
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static void test_buffers(void) {
   lent_pass pass = {.c = &lent, .step = 1, .factor = 1};
@@ -173,7 +174,7 @@ static void test_buffers(void) {
   finish(STRAIGHT, "too many open backwards");
 }
 
-/* ---- passes ----------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static void test_passes(void) {
   lent_pass pass = {.c = &lent, .step = 77, .factor = 1};
@@ -219,7 +220,7 @@ static void test_values(void) {
   finish(STRAIGHT, "values set in the wrong way");
 }
 
-/* ---- gradients -------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static void test_nonfinite(void) {
   DMuonStepInfo info = {.struct_size = sizeof info};
@@ -254,7 +255,7 @@ static void test_nonfinite(void) {
   }
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void test_allocations(void) {
   static const char *const options[][2] = {{"device", "host"},

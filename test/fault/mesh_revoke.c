@@ -41,7 +41,7 @@ static int is_revoked(DMuonErrorCode code, int rank, const char *why) {
   return good;
 }
 
-/* ---- a small model, and what it comes to without accidents ------------------------------------ */
+/* ---- a small model, and what it comes to without accidents ----------------------------------- */
 
 static DMuonErrorCode open_case(MPI_Comm comm, const char *device, int async, DMuonMesh *mesh,
                                 step_case *c) {
@@ -141,7 +141,7 @@ static void revoked(const char *label, place where, const char *device) {
   goes_on(label);
 }
 
-/* ---- a matrix of 64 MB ------------------------------------------------------------------------ */
+/* ---- a matrix of 64 MB ----------------------------------------------------------------------- */
 
 enum { SIDE = 4096 };
 
@@ -195,7 +195,7 @@ static void large(const char *axis, int owner, int wait_first) {
   goes_on(label);
 }
 
-/* ---- between brackets ------------------------------------------------------------------------- */
+/* ---- between brackets ------------------------------------------------------------------------ */
 
 typedef enum { BEFORE_FORWARD, IN_FORWARD, BEFORE_BACKWARD, BEHIND_BACKWARD, PLACES } bracket;
 enum { LAYERS = 3, LENT_ROWS = 2048, LENT_COLS = 1024 }; /* 8 MB each */
@@ -264,7 +264,7 @@ static void lent(bracket where, const char *device) {
   goes_on(names[where]);
 }
 
-/* ---- several meshes --------------------------------------------------------------------------- */
+/* ---- several meshes -------------------------------------------------------------------------- */
 
 /* One on all ranks, one on pairs; the second pair's is given up. */
 static void overlapping(void) {
@@ -358,7 +358,7 @@ static void tied(int own_stage, int silent) {
   goes_on(label);
 }
 
-/* ---- arguments and corners -------------------------------------------------------------------- */
+/* ---- arguments and corners ------------------------------------------------------------------- */
 
 static void corners(void) {
   DMuonMesh mesh = NULL, plan = NULL, other = NULL;

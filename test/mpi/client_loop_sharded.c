@@ -1,7 +1,8 @@
 /* A client whose parameters live in the library's memory: the loop of client_loop.c through the
  * brackets of groups, and the same in arrays. Evaluation between steps, micro-batches added up, a
  * learning-rate schedule, clipping: every loss is that of the arrays to the bit, on all meshes. A
- * rank that gives up in the middle: all build everything anew and end as a run without failure does. */
+ * rank that gives up in the middle: all build everything anew and end as a run without failure
+ * does. */
 #include <dmuon.h>
 #include <math.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static double loss_and_slope(float out[BATCH][D], float y[BATCH][D], float d[BAT
   return loss / (BATCH * D);
 }
 
-/* ---- both forms ------------------------------------------------------------------------------- */
+/* ---- both forms ------------------------------------------------------------------------------ */
 
 typedef struct {
   DMuonMesh mesh;
@@ -123,7 +124,7 @@ static DMuonErrorCode run_step(Run *r, int step, Record *record) {
   return DMUON_SUCCESS;
 }
 
-/* ---- in arrays -------------------------------------------------------------------------------- */
+/* ---- in arrays ------------------------------------------------------------------------------- */
 
 static double arrays_pass(uint64_t *data, int backward, float scale) {
   float a[L + 1][BATCH][D], y[BATCH][D], g[2][BATCH][D];
@@ -155,7 +156,7 @@ static DMuonErrorCode in_arrays(Run *r, Record *record) {
   return DMUON_SUCCESS;
 }
 
-/* ---- in the library's memory ------------------------------------------------------------------ */
+/* ---- in the library's memory ----------------------------------------------------------------- */
 
 static DMuonErrorCode sharded_pass(Run *r, DMuonPass kind, uint64_t *data, float scale,
                                    double *loss) {
@@ -217,7 +218,7 @@ static DMuonErrorCode sharded(Run *r, int replicate, const char *order, int fail
   return DMUON_SUCCESS;
 }
 
-/* ---- the test --------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 static void compare(int replicate, const char *order, const Record *expected) {
   Run r = {0};

@@ -1,8 +1,9 @@
-/* A model in the library's memory ends with the bytes of the same model in arrays, whatever the mesh,
- * the owners, where values are kept and how long, what is fetched ahead, how brackets nest and how
- * gradients are given. The choices are combined so that every pair of values meets in some run; in
- * between, the deferred engine tries other orders. Ways to step: plain, clipped, micro-batches added
- * up locally, micro-batches reduced one by one (bytes of their own, near those of the third). */
+/* A model in the library's memory ends with the bytes of the same model in arrays, whatever the
+ * mesh, the owners, where values are kept and how long, what is fetched ahead, how brackets nest
+ * and how gradients are given. The choices are combined so that every pair of values meets in some
+ * run; in between, the deferred engine tries other orders. Ways to step: plain, clipped,
+ * micro-batches added up locally, micro-batches reduced one by one (bytes of their own, near those
+ * of the third). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,7 @@ static int micros(way how) {
   return how == LOCAL || how == EACH ? 3 : 1;
 }
 
-/* ---- in arrays -------------------------------------------------------------------------------- */
+/* ---- in arrays ------------------------------------------------------------------------------- */
 
 static DMuonErrorCode arrays_steps(way how, step_case *c, outcome *result) {
   for (int step = 0; step < STEPS; step++) {
@@ -107,7 +108,7 @@ static DMuonErrorCode run_arrays(way how, outcome *result) {
   return code;
 }
 
-/* ---- lent ------------------------------------------------------------------------------------- */
+/* ---- lent ------------------------------------------------------------------------------------ */
 
 static DMuonErrorCode make_mesh(const int *pick, const char *device, DMuonMesh *mesh) {
   const char *sizes = choices[SIZES].values[pick[SIZES]];
@@ -198,7 +199,7 @@ static void compare(way how, const int *pick, const char *device, const outcome 
          device ? device : "");
 }
 
-/* ---- every pair of values --------------------------------------------------------------------- */
+/* ---- every pair of values -------------------------------------------------------------------- */
 
 static unsigned char met[CHOICES][VALUES][CHOICES][VALUES];
 

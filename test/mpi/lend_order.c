@@ -1,7 +1,7 @@
-/* Brackets that come in another order than a straight forward and backward, on some ranks or on all:
- * values are right wherever they are looked at, and every step ends with the bytes of a model in
- * arrays that was given the same gradients. Also what may come between passes: values set and read,
- * evaluation, cancelling, sample counts. */
+/* Brackets that come in another order than a straight forward and backward, on some ranks or on
+ * all: values are right wherever they are looked at, and every step ends with the bytes of a model
+ * in arrays that was given the same gradients. Also what may come between passes: values set and
+ * read, evaluation, cancelling, sample counts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +163,7 @@ static void judge(DMuonErrorCode code, world *w, const char *name) {
 
 static const int replicates[] = {1, 2, 4};
 
-/* ---- programs --------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* clang-format off */
 #define DEFERRED {"device", "host:deferred,seed=4"}
@@ -301,7 +301,7 @@ static void run_scenes(void) {
   }
 }
 
-/* ---- passes ----------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static const scene straight = {"straight", {{NULL}}, NULL, {STRAIGHT}};
 static const scene forward = {"forward", {{NULL}}, NULL, {FORWARD}};

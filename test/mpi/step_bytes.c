@@ -137,7 +137,7 @@ static DMuonErrorCode step(run *u, const dmuon_plan_step *kind) {
   return DMuonOptimizerWait(u->opt);
 }
 
-/* ---- what was counted --------------------------------------------------------------------------- */
+/* ---- what was counted ------------------------------------------------------------------------ */
 
 /* By communicator: unshard, stage 1, stage 2, publish. */
 enum { COMMS = 4 };
@@ -202,7 +202,7 @@ static int as_planned(run *u, const dmuon_plan_step *kind, const counts *before,
                      TIMES * dmuon_traffic_along(&traffic, DMUON_AXIS_ALL).bytes;
 }
 
-/* ---- arithmetic ----------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 /* Program order: the last group's values, and with two buffers those of the group before it, are
  * still there when backward begins. Groups of lent parameters: embed, layers.0 to 3; of them
@@ -270,7 +270,7 @@ static int is_known_everywhere(run *u, const dmuon_plan_step *kind, const counts
   return sum == TIMES * dmuon_traffic_along(&all, DMUON_AXIS_ALL).bytes;
 }
 
-/* ---- what programs are told ----------------------------------------------------------------------- */
+/* ---- what programs are told ------------------------------------------------------------------ */
 
 static int64_t number(const json_t *object, const char *a, const char *b, const char *c) {
   object = json_object_get(object, a);
@@ -315,7 +315,8 @@ static int is_told(run *u, char *text, const counts *before, const counts *after
   return good && params == PARAMS;
 }
 
-/* -------------------------------------------------------------------------------------------------- */
+/* --------------------------------------------------------------------------------------------------
+ */
 
 static void check_way(int R, int G, const way *w) {
   run u;

@@ -1,5 +1,5 @@
-/* More ranks than matrices, and matrices that nothing divides: small odd shapes on 16 ranks; 19, 16,
- * 1 and no matrices on 8 ranks, and 2 on 3. Every rank is compared with the fp64 reference. */
+/* More ranks than matrices, and matrices that nothing divides: small odd shapes on 16 ranks; 19,
+ * 16, 1 and no matrices on 8 ranks, and 2 on 3. Every rank is compared with the fp64 reference. */
 #include <stdlib.h>
 #include <string.h>
 

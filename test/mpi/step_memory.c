@@ -1,5 +1,5 @@
-/* The memory that a rank takes at most is what the plan says, on every rank and mesh; and with a few
- * equal matrices a slot, copies of values fall as 1/G, masters and momentum as 1/(R G). */
+/* The memory that a rank takes at most is what the plan says, on every rank and mesh; and with a
+ * few equal matrices a slot, copies of values fall as 1/G, masters and momentum as 1/(R G). */
 #include <dmuon.h>
 
 #include "engine/plan.h"

@@ -225,7 +225,7 @@ static void reference_step(const layout *l, const way *w, const ref_rule *rule, 
   for (int p = 0; p < param_count(l); p++) free(mean[p]);
 }
 
-/* ---- the library's ---------------------------------------------------------------------------- */
+/* ---- the library's --------------------------------------------------------------------------- */
 
 /* Another grid of the same ranks that must give the same bits: its shard axis a power of two. */
 static void other_sizes(const int *sizes, int *other) {
@@ -399,7 +399,7 @@ static int info_agrees(const layout *l, const way *w, const DMuonStepInfo *info,
   return good;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 /* A NaN on the last rank alone. *good: nothing changed anywhere, all know whose it was. */
 static DMuonErrorCode spoilt_step(const layout *l, life *x, int made, int *good) {

@@ -18,7 +18,7 @@
 
 extern char **environ;
 
-/* ---- a life ----------------------------------------------------------------------------------- */
+/* ---- a life ---------------------------------------------------------------------------------- */
 
 /* Calls that must fail, each of which would have something to say. */
 static int failures(DMuonMesh mesh, step_case *c) {
@@ -90,7 +90,7 @@ static DMuonErrorCode lives(MPI_Comm comm, int *good) {
   return DMUON_SUCCESS;
 }
 
-/* ---- what is looked at ------------------------------------------------------------------------ */
+/* ---- what is looked at ----------------------------------------------------------------------- */
 
 static int handler_calls;
 static void on_error(MPI_Comm *comm, int *code, ...) {
@@ -152,7 +152,7 @@ static int signals_equal(const look *a, const look *b) {
   return 1;
 }
 
-/* ---- standard output and error in a file ------------------------------------------------------ */
+/* ---- standard output and error in a file ----------------------------------------------------- */
 
 typedef struct {
   int file, out, err;

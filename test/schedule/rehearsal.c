@@ -302,8 +302,8 @@ DMuonErrorCode rehearsal_step_arrays(DMuonOptimizer opt, int rank) {
   return use_arrays(opt, 0);
 }
 
-/* All gradients of the group are asked for; what the caller does with them shows when they are taken
- * back. */
+/* All gradients of the group are asked for; what the caller does with them shows when they are
+ * taken back. */
 static DMuonErrorCode ask_for_gradients(DMuonOptimizer opt, DMuonGroup group) {
   const int *ids;
   int count;

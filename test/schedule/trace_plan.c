@@ -1,5 +1,5 @@
-/* Plans for machines that nobody here has, in one process: a whole model on thousands of ranks, each
- * kind of rank played once, all of them judged together, in bounded memory.
+/* Plans for machines that nobody here has, in one process: a whole model on thousands of ranks,
+ * each kind of rank played once, all of them judged together, in bounded memory.
  *
  *   trace_plan.t FILE R G [OPTION=VALUE ...]    one plan, with its times */
 #include <time.h>

@@ -1,5 +1,6 @@
-/* A run on real ranks does what the plan said: what each rank's device recorded is, line by line, what
- * is planned for that rank, and so are the bytes that it communicated; the records are in order. */
+/* A run on real ranks does what the plan said: what each rank's device recorded is, line by line,
+ * what is planned for that rank, and so are the bytes that it communicated; the records are in
+ * order. */
 #include "tap_mpi.h"
 
 #include "backend/trace/trace.h"

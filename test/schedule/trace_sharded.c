@@ -1,6 +1,6 @@
 /* The sharded form, planned on meshes that nobody has: every residency, mode and kind of pass is in
- * order on all kinds of ranks, each kind of wait is missed when it is dropped, and some schedules are
- * compared with the text kept in golden/.
+ * order on all kinds of ranks, each kind of wait is missed when it is dropped, and some schedules
+ * are compared with the text kept in golden/.
  *
  *   trace_sharded.t -write DIRECTORY       writes the golden texts there (tools/update_golden)
  *   trace_sharded.t -show NAME [RANK]      prints one */

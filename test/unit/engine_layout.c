@@ -1,8 +1,8 @@
 /* How packed buffers are cut, on meshes without ranks that are gone through one after another in
  * this process: segments cover the buffer, shares make up the tensors, and new values of those who
- * update, moved and published as the tables say, reach every home and every fetched buffer once. For
- * all residencies, with empty parameters, more ranks than elements, sizes that do not divide. And
- * the groups made of them. */
+ * update, moved and published as the tables say, reach every home and every fetched buffer once.
+ * For all residencies, with empty parameters, more ranks than elements, sizes that do not divide.
+ * And the groups made of them. */
 #include <dmuon.h>
 #include <string.h>
 
@@ -82,7 +82,7 @@ static int64_t numel_of(const world *w, const dmuon_bundle_param *p) {
   return w->at[0].model->registry.params[p->param].numel;
 }
 
-/* ---- tables ----------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static int covers(const dmuon_segment *segments, int count, int64_t total, int64_t *payload) {
   int64_t at = 0;
@@ -203,7 +203,7 @@ static int buckets_fit(const dmuon_bundle *bundle, int64_t bucket_bytes) {
   return first == bundle->publish_segment_count && (bucket_bytes || bundle->bucket_count <= 1);
 }
 
-/* ---- carried out ------------------------------------------------------------------------------ */
+/* ---- carried out ----------------------------------------------------------------------------- */
 
 enum { ROOM = 16384 };
 static int home[RANKS][ROOM], staged[RANKS][ROOM], writes[RANKS][ROOM], buffer[RANKS][ROOM];
@@ -304,7 +304,7 @@ static int arrives(const world *w, int b) {
   return 1;
 }
 
-/* ---- groups ----------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static int groups_fit(const world *w, int all_z2) {
   dmuon_groups groups = {0};
@@ -348,7 +348,7 @@ static int groups_fit(const world *w, int all_z2) {
   return right && memory.bytes == 0;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static void check(int R, int G, int gathers, int64_t bucket_bytes) {
   const dmuon_packing_options options = {gathers, bucket_bytes};

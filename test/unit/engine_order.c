@@ -116,7 +116,7 @@ static void test_program_order(void) {
   tap_is_int(dmuon_order_ahead(&order, 3, 2).group, -1, "nor ahead");
 }
 
-/* ---- places ----------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static void test_pool(void) {
   dmuon_place places[2];

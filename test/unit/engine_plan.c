@@ -1,5 +1,5 @@
-/* The plan on meshes of any size, each rank played in turn: figures by hand, sums over the ranks, how
- * often groups are fetched, and memory by mesh. */
+/* The plan on meshes of any size, each rank played in turn: figures by hand, sums over the ranks,
+ * how often groups are fetched, and memory by mesh. */
 #include <dmuon.h>
 
 #include "engine/plan.h"
@@ -55,7 +55,7 @@ static DMuonErrorCode add(DMuonModel model, const char *name, DMuonDType dtype, 
   return DMuonModelSetRoute(model, name, route);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------------- */
+/* ---- by hand --------------------------------------------------------------------------------- */
 
 /* 2 x 3 ranks: a of 40 elements at (0,0), b of 24 at (1,0), c of 12 at (1,2), in bf16 with fp32
  * gradients; mask of 10 frozen at (0,1). */
@@ -84,7 +84,8 @@ static void check_flow(const dmuon_traffic *traffic, dmuon_flow_kind kind, int64
 
 static void test_by_hand(void) {
   played p;
-  /* Rank (1, 0): its column owns a and b, it updates b. Two bundles: the frozen one is fetched too. */
+  /* Rank (1, 0): its column owns a and b, it updates b. Two bundles: the frozen one is fetched too.
+   */
   tap_ok(play(2, 3, 1, 0, three, 0, 0, &p) == DMUON_SUCCESS, "a plan of rank (1,0) of 2 x 3");
   tap_is_int(p.groups.count, 1, "one group");
   dmuon_traffic traffic = dmuon_plan_group(&p.plan, 0, &once);
@@ -121,7 +122,7 @@ static void test_by_hand(void) {
   leave(&p);
 }
 
-/* ---- sums over the ranks --------------------------------------------------------------------------- */
+/* ---- sums over the ranks --------------------------------------------------------------------- */
 
 enum { LAYERS = 6, EQUAL = 8, SIDE = 64 };
 
@@ -183,7 +184,7 @@ static void test_sums(int R, int G, int gathers) {
          (long long)sum[DMUON_FLOW_MOVE]);
 }
 
-/* ---- fetches ---------------------------------------------------------------------------------------- */
+/* ---- fetches --------------------------------------------------------------------------------- */
 
 static DMuonErrorCode row_of_groups(DMuonModel model, DMuonPartition partition) {
   char name[64];
@@ -214,7 +215,7 @@ static void test_fetches(void) {
   leave(&p);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static DMuonErrorCode equal_matrices(DMuonModel model, DMuonPartition partition) {
   char name[64];

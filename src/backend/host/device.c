@@ -92,7 +92,8 @@ static DMuonErrorCode host_copy(dmuon_queue *queue, void *dst, const void *src, 
   return DMUON_SUCCESS;
 }
 
-/* The caller works in this thread: he comes after what was waited for, and before what is issued. */
+/* The caller works in this thread: he comes after what was waited for, and before what is issued.
+ */
 static DMuonErrorCode host_reclaim(dmuon_queue *queue, const void *ptr, int64_t bytes,
                                    int written) {
   (void)ptr;

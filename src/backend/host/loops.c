@@ -1,6 +1,6 @@
 /* Element loops of the host backend that are no part of an update rule: zero, discard, copy, cast,
- * pack, axpby, divide, the copy of a matrix (transposed, scaled), the diagonal, and the search for what is not
- * finite.
+ * pack, axpby, divide, the copy of a matrix (transposed, scaled), the diagonal, and the search for
+ * what is not finite.
  *
  * Arithmetic is in double on chunks that stay in cache, and rounds once when it is stored. For a
  * sum of two fp32 numbers stored in fp32 that gives the bits of an fp32 addition. */

@@ -1,7 +1,7 @@
 /* What comes before what on one rank, and whether that is enough for every byte. Every actor (the
  * host thread, the caller, each queue) has a clock; what an actor knows is, for each other actor,
- * the latest time that certainly lies behind it. An access is in order when the actor knows the time
- * of the access before it. */
+ * the latest time that certainly lies behind it. An access is in order when the actor knows the
+ * time of the access before it. */
 #include <stdio.h>
 #include <string.h>
 

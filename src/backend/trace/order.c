@@ -1,8 +1,8 @@
-/* The issue orders of all ranks have a common order: the graph whose nodes are the operations of all
- * communicators, with an edge between each two that some rank issues one after the other, has no
- * circle. Communicators through rows of the mesh that hold the same classes in the same places are
- * one node list; an order of those is one of all. The other way round a circle among them may, in
- * principle, be none of the ranks': then a finding says too much, never too little. */
+/* The issue orders of all ranks have a common order: the graph whose nodes are the operations of
+ * all communicators, with an edge between each two that some rank issues one after the other, has
+ * no circle. Communicators through rows of the mesh that hold the same classes in the same places
+ * are one node list; an order of those is one of all. The other way round a circle among them may,
+ * in principle, be none of the ranks': then a finding says too much, never too little. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What a trace consists of: one record an operation, in the order in which one rank issued them, with
- * the bytes that each reads and writes. No addresses: memory is named by numbered buffers. The
+/* What a trace consists of: one record an operation, in the order in which one rank issued them,
+ * with the bytes that each reads and writes. No addresses: memory is named by numbered buffers. The
  * recorder's own tables (who is which buffer) are in log.h; what the records prove in verify.h. */
 #ifndef DMUON_BACKEND_TRACE_RECORD_H
 #define DMUON_BACKEND_TRACE_RECORD_H

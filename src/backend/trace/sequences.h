@@ -1,4 +1,5 @@
-/* Which operations belong to which communicator, and who else is in it. Internal to the verifier. */
+/* Which operations belong to which communicator, and who else is in it. Internal to the verifier.
+ */
 #ifndef DMUON_BACKEND_TRACE_SEQUENCES_H
 #define DMUON_BACKEND_TRACE_SEQUENCES_H
 

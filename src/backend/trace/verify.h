@@ -1,14 +1,13 @@
 /* What a set of traces proves, or what is missing. Pure: from records to findings.
  *
- * One rank alone (happens.c): by vector clocks over its queues, the host thread and the caller, that
- * no buffer is read before its data arrived, overwritten or freed while in use, read when nothing
- * was written. Edges: same queue; record to wait; the host's syncs, and issuing (an operation comes
- * after what the host had seen by then); lend and reclaim for the caller, who works on a device's
- * own stream and orders the queue he lends from alone.
- * All ranks (sequences.c): on every communicator all ranks issue the same operations with the same
- * roots, counts and types; and (order.c) the issue orders of all ranks over all communicators have a
- * common order, so that none waits for another in a circle.
- * Ranks that do the same are one class and looked at once. */
+ * One rank alone (happens.c): by vector clocks over its queues, the host thread and the caller,
+ * that no buffer is read before its data arrived, overwritten or freed while in use, read when
+ * nothing was written. Edges: same queue; record to wait; the host's syncs, and issuing (an
+ * operation comes after what the host had seen by then); lend and reclaim for the caller, who works
+ * on a device's own stream and orders the queue he lends from alone. All ranks (sequences.c): on
+ * every communicator all ranks issue the same operations with the same roots, counts and types; and
+ * (order.c) the issue orders of all ranks over all communicators have a common order, so that none
+ * waits for another in a circle. Ranks that do the same are one class and looked at once. */
 #ifndef DMUON_BACKEND_TRACE_VERIFY_H
 #define DMUON_BACKEND_TRACE_VERIFY_H
 
