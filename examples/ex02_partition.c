@@ -1,8 +1,10 @@
 /* Who would own what: reads the shapes of a model from a file and prints the owners on any mesh, on
- * one process and without MPI_Init.
+ * one process and without MPI_Init; and, with -plan RANK, what that data rank would communicate and
+ * the memory it would need with the parameters in the library's memory, before anything runs.
  *
  *   cc ex02_partition.c -o ex02_partition $(pkg-config --cflags --libs libdmuon)
- *   ./ex02_partition FILE [-replicate R] [-shard S] [-dmuon_owner_strategy round_robin ...]
+ *   ./ex02_partition FILE [-replicate R] [-shard S] [-plan RANK]
+ *                    [-dmuon_owner_strategy round_robin] [-dmuon_reshard z2] ...
  *
  * FILE: a line a tensor, "name dtype dims", dims separated by commas; '#' begins a comment. */
 #include <dmuon.h>
@@ -57,7 +59,7 @@ static DMuonErrorCode read_shapes(FILE *file, DMuonModel model, int *bad_line) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode print_plan(DMuonModel model, DMuonPartition partition) {
+static DMuonErrorCode print_owners(DMuonModel model, DMuonPartition partition) {
   int count;
   DMuonPartitionInfo info = {.struct_size = sizeof info};
   DMUON_CALL(DMuonModelGetCount(model, &count));
@@ -80,13 +82,26 @@ static DMuonErrorCode print_plan(DMuonModel model, DMuonPartition partition) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode run(FILE *file, const char *path, int replicate, int shard, int *argc,
-                          char **argv, int *status) {
+/* Sets the optimizer up on the plan, as the rank that the mesh was told to play. */
+static DMuonErrorCode print_plan(DMuonModel model, DMuonPartition partition) {
+  DMuonOptimizer opt = NULL;
+  DMuonErrorCode code = DMuonOptimizerCreate(model, &opt);
+  if (!code) code = DMuonOptimizerSetPartition(opt, partition);
+  if (!code) code = DMuonOptimizerSetUp(opt);
+  if (!code) code = DMuonOptimizerView(opt, NULL);
+  DMuonOptimizerDestroy(&opt);
+  return code;
+}
+
+static DMuonErrorCode run(FILE *file, const char *path, int replicate, int shard, int rank,
+                          int *argc, char **argv, int *status) {
   DMuonMesh mesh = NULL;
   DMuonModel model = NULL;
   DMuonPartition partition = NULL;
   int bad_line = 0;
   DMuonErrorCode code = DMuonMeshCreatePlan(replicate, shard, 1, &mesh);
+  if (!code && rank >= 0) code = DMuonMeshSetDevice(mesh, DMUON_DEVICE_TRACE, DMUON_DECIDE);
+  if (!code && rank >= 0) code = DMuonMeshSetCoords(mesh, rank / shard, rank % shard, 0);
   if (!code) code = DMuonMeshSetFromOptions(mesh, argc, argv);
   if (!code && *argc > 1) {
     fprintf(stderr, "ex02_partition: what is %s?\n", argv[1]);
@@ -100,7 +115,8 @@ static DMuonErrorCode run(FILE *file, const char *path, int replicate, int shard
   }
   if (!code) code = DMuonPartitionCreate(model, &partition);
   if (!code && !*status) code = DMuonPartitionSetUp(partition);
-  if (!code && !*status) code = print_plan(model, partition);
+  if (!code && !*status)
+    code = rank < 0 ? print_owners(model, partition) : print_plan(model, partition);
   DMuonPartitionDestroy(&partition);
   DMuonModelDestroy(&model);
   DMuonMeshDestroy(&mesh);
@@ -108,13 +124,13 @@ static DMuonErrorCode run(FILE *file, const char *path, int replicate, int shard
 }
 
 /* Takes "-name N" out of the arguments; value stays when it is not there. */
-static int take_int(int *argc, char **argv, const char *name, int *value) {
+static int take_int(int *argc, char **argv, const char *name, int least, int *value) {
   for (int i = 1; i < *argc; i++) {
     if (strcmp(argv[i], name)) continue;
     char *end = NULL;
     long number = i + 1 < *argc ? strtol(argv[i + 1], &end, 10) : 0;
-    if (number < 1 || number > INT32_MAX || *end) {
-      fprintf(stderr, "ex02_partition: %s wants a number from 1\n", name);
+    if (!end || *end || number < least || number > INT32_MAX) {
+      fprintf(stderr, "ex02_partition: %s wants a number from %d\n", name, least);
       return 0;
     }
     *value = (int)number;
@@ -126,11 +142,13 @@ static int take_int(int *argc, char **argv, const char *name, int *value) {
 }
 
 int main(int argc, char **argv) {
-  int replicate = 1, shard = 4, status = 0;
-  if (!take_int(&argc, argv, "-replicate", &replicate) || !take_int(&argc, argv, "-shard", &shard))
+  int replicate = 1, shard = 4, rank = -1, status = 0;
+  if (!take_int(&argc, argv, "-replicate", 1, &replicate) ||
+      !take_int(&argc, argv, "-shard", 1, &shard) || !take_int(&argc, argv, "-plan", 0, &rank))
     return 2;
   if (argc < 2 || argv[1][0] == '-') {
-    fprintf(stderr, "usage: ex02_partition FILE [-replicate R] [-shard S] [-dmuon_...]\n");
+    fprintf(stderr,
+            "usage: ex02_partition FILE [-replicate R] [-shard S] [-plan RANK] [-dmuon_...]\n");
     return 2;
   }
   const char *path = argv[1];
@@ -141,7 +159,7 @@ int main(int argc, char **argv) {
   }
   for (int k = 1; k < argc; k++) argv[k] = argv[k + 1];
   argc--;
-  DMuonErrorCode code = run(file, path, replicate, shard, &argc, argv, &status);
+  DMuonErrorCode code = run(file, path, replicate, shard, rank, &argc, argv, &status);
   fclose(file);
   if (code) {
     fprintf(stderr, "%s: %s\n", DMuonErrorGetName(code), DMuonErrorGetMessage());

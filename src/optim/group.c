@@ -1,5 +1,7 @@
 /* The brackets of a group as the program calls them: handles, checks, and what becomes of errors.
  * What a bracket means is the engine's. */
+#include <stdio.h>
+
 #include "engine/lend.h"
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
@@ -16,10 +18,13 @@ static DMuonErrorCode check(DMuonGroup group) {
 
 /* A refused bracket has done nothing; one that failed halfway leaves the others without a partner.
  */
-static DMuonErrorCode settle(DMuonOptimizer opt, DMuonErrorCode code) {
-  if (code >= DMUON_ERR_DISAGREE && !DMuonErrorIsFatal(code))
-    code = DMUON_ERROR(DMUON_ERR_INTERNAL, "a bracket failed halfway: %s", dmuon_error_text());
-  return DMuonErrorIsFatal(code) ? dmuon_optimizer_settle(opt, code) : code;
+static DMuonErrorCode settle(DMuonGroup group, DMuonErrorCode code) {
+  char text[400];
+  if (code < DMUON_ERR_DISAGREE) return code;
+  snprintf(text, sizeof text, "%s", dmuon_error_text());
+  code = DMUON_ERROR(DMuonErrorIsFatal(code) ? code : DMUON_ERR_INTERNAL, "group %s: %s",
+                     plan_of(group)->key, text);
+  return dmuon_optimizer_settle(group->opt, code);
 }
 
 static DMuonErrorCode bracket(DMuonGroup group, const char *call, dmuon_life_event event) {
@@ -30,7 +35,7 @@ static DMuonErrorCode bracket(DMuonGroup group, const char *call, dmuon_life_eve
   if (begins && plan_of(group)->has_arrays) DMUON_TRY(dmuon_optimizer_drain(opt));
   DMuonErrorCode code = dmuon_lend_bracket(&opt->lend, group->index, event);
   if (!code && !begins) code = opt->runtime.device->ops->progress(opt->runtime.device);
-  code = settle(opt, code);
+  code = settle(group, code);
   opt->pass_samples = opt->samples;
   return code ? DMuonErrorTrace(code, call, __FILE__, __LINE__) : DMUON_SUCCESS;
 }

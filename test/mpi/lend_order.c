@@ -546,6 +546,63 @@ static void test_random(void) {
   tap_is_near(squares / 10000, 1, .05, "and variance");
 }
 
+/* ---- programs by chance ------------------------------------------------------------------------- */
+
+enum { CHANCES = 12, CHANCE_STEPS = 3, TEXT = 160 };
+
+static int one_in(uint64_t seed, int64_t *drawn, int n) {
+  return DMuonRandomUniform(seed, "programs", (*drawn)++) * n < 1;
+}
+
+/* Any groups in order, then the backwards of any of them in the reverse, some of them recomputed. */
+static void write_program(uint64_t seed, int64_t *drawn, char text[TEXT]) {
+  int ran[LENT_GROUPS], used = 0;
+  text[0] = 0;
+  if (one_in(seed, drawn, 6)) return;
+  for (int g = 0; g < LENT_GROUPS; g++) {
+    ran[g] = !one_in(seed, drawn, 4);
+    if (ran[g]) used += snprintf(text + used, TEXT - (size_t)used, "f%dF%d ", g, g);
+  }
+  for (int g = LENT_GROUPS; g-- > 0;) {
+    if (!ran[g] || one_in(seed, drawn, 6)) continue;
+    used += snprintf(text + used, TEXT - (size_t)used,
+                     one_in(seed, drawn, 3) ? "b%df%dF%dB%d " : "b%d", g, g, g, g);
+    if (text[used - 1] != ' ') used += snprintf(text + used, TEXT - (size_t)used, "B%d ", g);
+  }
+}
+
+/* Every rank draws all ranks' programs, so that it knows what the twin must be given. */
+static DMuonErrorCode run_chance(uint64_t seed, world *w) {
+  static const char *const choices[][2] = {
+      {"opt.prefetch_depth", "0"}, {"opt.prefetch_depth", "3"}, {"opt.reshard", "z2"}, DEFERRED,
+      {"opt.open_groups", "4"},    {"opt.replicate_async", "0"}};
+  char text[RANKS][TEXT];
+  int64_t drawn = 0;
+  scene s = {.name = "by chance"};
+  for (int i = 0, n = 0; i < 6 && n < OPTIONS - 1; i++) {
+    if (!one_in(seed, &drawn, 3)) continue;
+    s.options[n][0] = choices[i][0];
+    s.options[n++][1] = choices[i][1];
+  }
+  for (int r = 0; r < RANKS; r++) s.program[r] = text[r];
+  DMUON_CALL(begin(&s, replicates[seed % 3], 0, w));
+  for (int step = 0; step < CHANCE_STEPS; step++) {
+    for (int r = 0; r < RANKS; r++) write_program(seed, &drawn, text[r]);
+    DMUON_CALL(train(w, &s));
+  }
+  return DMUON_SUCCESS;
+}
+
+static void run_chances(void) {
+  for (uint64_t seed = 1; seed <= CHANCES; seed++) {
+    char name[64];
+    world w;
+    const DMuonErrorCode code = run_chance(seed, &w);
+    snprintf(name, sizeof name, "programs by chance, seed %d", (int)seed);
+    judge(code, &w, name);
+  }
+}
+
 int main(int argc, char **argv) {
   tap_mpi_init(&argc, &argv);
   tap_plan(0);
@@ -553,5 +610,6 @@ int main(int argc, char **argv) {
   run_phases();
   test_destroy();
   test_random();
+  run_chances();
   return tap_mpi_done();
 }

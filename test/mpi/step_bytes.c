@@ -315,8 +315,7 @@ static int is_told(run *u, char *text, const counts *before, const counts *after
   return good && params == PARAMS;
 }
 
-/* --------------------------------------------------------------------------------------------------
- */
+/* ------------------------------------------------------------------------------------------ */
 
 static void check_way(int R, int G, const way *w) {
   run u;

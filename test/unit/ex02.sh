@@ -25,6 +25,17 @@ for model in gpt2-124m llama3.2-1b fno2d; do
   report $? "$model: the same again"
 done
 
+# A block of GPT-2 has 7,087,872 elements of four bytes; rank 5 of 2 x 4 owns block 0's column and
+# gets block 1 twice, for forward and for backward, and sends its gradient once.
+out=$("$program" "$srcdir/gpt2-124m.txt" -replicate 2 -shard 4 -plan 5 2>&1 </dev/null)
+report $? "the plan of one rank"
+contains 'transformer.h.0 12 parameters, z3 shard unshard 0 B (2), shard reduce 0 B (1)' "what it owns"
+contains 'transformer.h.1 12 parameters, z3 shard unshard 57 MB (2), shard reduce 28 MB (1)' "what it gets"
+contains 'memory planned: ' "and the memory"
+out=$("$program" "$srcdir/gpt2-124m.txt" -replicate 2 -shard 4 -plan 8 2>&1 </dev/null)
+test $? != 0
+report $? "a rank that is none is refused"
+
 # Two layers of Llama's shapes (h 2048, inner 8192, kv 512) on four shards, worked out by hand.
 shapes=ex02_$$.txt
 trap 'rm -f "$shapes"' 0
