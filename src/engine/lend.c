@@ -12,167 +12,6 @@ static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
   return &lend->groups.groups[group];
 }
 
-static void note(dmuon_lend *lend, int group, dmuon_life_event event) {
-  dmuon_life_meaning meaning;
-  (void)dmuon_life_next(&lend->states[group].life, event, &(dmuon_life_context){0}, &meaning);
-}
-
-/* ---- values ---------------------------------------------------------------------------------- */
-
-static DMuonErrorCode fetch_z2(dmuon_lend *lend, int group) {
-  dmuon_lent_group *state = &lend->states[group];
-  if (state->is_resident) return DMUON_SUCCESS;
-  DMUON_TRY(dmuon_lend_fetch(lend, group, state->z2_values, state->z2_left, group));
-  state->is_resident = 1;
-  note(lend, group, DMUON_EVENT_FETCH);
-  return DMUON_SUCCESS;
-}
-
-static DMuonErrorCode fetch_into_place(dmuon_lend *lend, int group, dmuon_place_use use, int ahead,
-                                       int *place) {
-  int evicted = -1;
-  const int got = dmuon_pool_take(&lend->values, group, use, ahead, &evicted);
-  *place = got;
-  if (got < 0) return DMUON_SUCCESS;
-  if (evicted >= 0) note(lend, evicted, DMUON_EVENT_RELEASE);
-  dmuon_lend_buffer *buffer = &lend->value_buffers[got];
-  DMUON_TRY(dmuon_lend_fetch(lend, group, buffer->data, buffer->left, buffer->last_group));
-  buffer->last_group = group;
-  note(lend, group, DMUON_EVENT_FETCH);
-  return DMUON_SUCCESS;
-}
-
-static DMuonErrorCode no_place(const dmuon_lend *lend, int group) {
-  DMUON_FAIL(DMUON_ERR_STATE,
-             "group %s: all %d value buffers are in use by open groups; option open_groups makes "
-             "more",
-             plan_of(lend, group)->key, lend->values.count);
-}
-
-/* One item of the sequence. An open Z3 group whose backward fetch is due gets it in place: the same
- * values once more. */
-static DMuonErrorCode carry_out(dmuon_lend *lend, dmuon_order_item item, dmuon_place_use use) {
-  const int group = item.group;
-  const dmuon_group_plan *plan = plan_of(lend, group);
-  if (plan->part_count == 0) return DMUON_SUCCESS;
-  if (plan->is_z2) return item.is_backward ? DMUON_SUCCESS : fetch_z2(lend, group);
-  int place = dmuon_pool_find(&lend->values, group);
-  if (place >= 0)
-    return dmuon_lend_fetch(lend, group, lend->value_buffers[place].data,
-                            lend->value_buffers[place].left, group);
-  DMUON_TRY(fetch_into_place(lend, group, use, 0, &place));
-  return place < 0 ? no_place(lend, group) : DMUON_SUCCESS;
-}
-
-/* Buffers that were fetched ahead for groups before this one were passed over. */
-static void pass_over(dmuon_lend *lend, int group) {
-  for (int i = 0; i < lend->values.count; i++) {
-    const dmuon_place *place = &lend->values.places[i];
-    const int is_before =
-        lend->sequence.backward_has_begun ? place->group > group : place->group < group;
-    if (place->use == DMUON_PLACE_AHEAD && is_before)
-      dmuon_pool_set(&lend->values, i, DMUON_PLACE_KEPT, 0);
-  }
-}
-
-/* All fetches up to that of group in the phase the pass is in. */
-static DMuonErrorCode catch_up(dmuon_lend *lend, int group) {
-  pass_over(lend, group);
-  for (;;) {
-    const dmuon_order before = lend->sequence;
-    const dmuon_order_item item = dmuon_order_fetch(&lend->sequence, group);
-    if (item.group < 0) return DMUON_SUCCESS;
-    DMuonErrorCode code =
-        carry_out(lend, item, item.group == group ? DMUON_PLACE_AHEAD : DMUON_PLACE_KEPT);
-    if (code) {
-      if (code < DMUON_ERR_PEER) lend->sequence = before;
-      return code;
-    }
-  }
-}
-
-static void empty_places(dmuon_lend *lend) {
-  for (int i = 0; i < lend->values.count; i++) {
-    const dmuon_place *place = &lend->values.places[i];
-    if (place->use == DMUON_PLACE_FREE || place->use == DMUON_PLACE_OPEN) continue;
-    note(lend, place->group, DMUON_EVENT_RELEASE);
-    dmuon_pool_free(&lend->values, i);
-  }
-}
-
-/* From forward to backward: the forward sequence is completed, and every group that is not open is
- * fetched anew. */
-static DMuonErrorCode turn_to_backward(dmuon_lend *lend) {
-  if (lend->sequence.order == DMUON_ORDER_PROGRAM || lend->sequence.backward_has_begun)
-    return DMUON_SUCCESS;
-  DMUON_TRY(catch_up(lend, lend->groups.count - 1));
-  empty_places(lend);
-  dmuon_order_turn(&lend->sequence);
-  return DMUON_SUCCESS;
-}
-
-static DMuonErrorCode prefetch(dmuon_lend *lend, int group) {
-  const int depth = lend->sequence.backward_has_begun ? lend->settings.backward_prefetch_depth
-                                                      : lend->settings.prefetch_depth;
-  for (;;) {
-    const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, group, depth);
-    if (item.group < 0) return DMUON_SUCCESS;
-    const dmuon_group_plan *plan = plan_of(lend, item.group);
-    if (plan->is_z2 || plan->part_count == 0) {
-      DMUON_TRY(carry_out(lend, item, DMUON_PLACE_AHEAD));
-    } else {
-      int place = dmuon_pool_find(&lend->values, item.group);
-      if (place >= 0) return DMUON_SUCCESS; /* open already: its turn comes */
-      DMUON_TRY(fetch_into_place(lend, item.group, DMUON_PLACE_AHEAD, 1, &place));
-      if (place < 0) return DMUON_SUCCESS; /* no room yet */
-    }
-    (void)dmuon_order_fetch(&lend->sequence, item.group);
-  }
-}
-
-/* The values of group are there, or on their way; its place is open. */
-static DMuonErrorCode open_values(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
-  if (plan->part_count == 0) return DMUON_SUCCESS;
-  /* What was kept since forward has no turn in backward that others would have to come before. */
-  if (plan->is_z2 && lend->sequence.backward_has_begun) return DMUON_SUCCESS;
-  DMUON_TRY(catch_up(lend, group));
-  if (plan->is_z2) return fetch_z2(lend, group);
-  int place = dmuon_pool_find(&lend->values, group);
-  if (place < 0 && lend->sequence.order == DMUON_ORDER_REGISTERED)
-    DMUON_FAIL(
-        DMUON_ERR_STATE,
-        "group %s has had its turn in this pass and its buffer was given to another; a further "
-        "micro-batch begins with DMuonOptimizerBeginPass, and in "
-        "registered order a group that runs again must be Z2 (DMuonModelSetReshard), or run "
-        "in program order (DMuonOptimizerSetOrder), or keep more buffers (open_groups)",
-        plan->key);
-  if (place < 0) DMUON_TRY(fetch_into_place(lend, group, DMUON_PLACE_OPEN, 0, &place));
-  if (place < 0) return no_place(lend, group);
-  dmuon_pool_set(&lend->values, place, DMUON_PLACE_OPEN, 0);
-  return DMUON_SUCCESS;
-}
-
-static char *values_of(const dmuon_lend *lend, int group) {
-  if (plan_of(lend, group)->is_z2) return lend->states[group].z2_values;
-  const int place = dmuon_pool_find(&lend->values, group);
-  return place < 0 ? NULL : lend->value_buffers[place].data;
-}
-
-/* The caller is done with them. */
-static DMuonErrorCode close_values(dmuon_lend *lend, int group, int is_used_up) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
-  const DMuonDeviceOps *ops = lend->base->device->ops;
-  char *values = values_of(lend, group);
-  if (plan->part_count == 0 || !values) return DMUON_SUCCESS;
-  DMUON_TRY(ops->reclaim(lend->caller, values, plan->value_bytes, 0));
-  if (plan->is_z2) return ops->event_record(lend->caller, lend->states[group].z2_left);
-  const int place = dmuon_pool_find(&lend->values, group);
-  DMUON_TRY(ops->event_record(lend->caller, lend->value_buffers[place].left));
-  dmuon_pool_set(&lend->values, place, DMUON_PLACE_KEPT, is_used_up);
-  return DMUON_SUCCESS;
-}
-
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 /* Reductions of all that come before group in the sequence, and its own, with what stands: an open
@@ -205,7 +44,7 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
   }
   /* Fetches first (a Z2 group has not asked for those before it): see reduce_passed_over. Without
    * room for them both are left to Step. */
-  const DMuonErrorCode code = catch_up(lend, group);
+  const DMuonErrorCode code = dmuon_lend_catch_up(lend, group);
   if (code) return code == DMUON_ERR_STATE ? DMUON_SUCCESS : code;
   return reduce_up_to(lend, group);
 }
@@ -226,8 +65,8 @@ static DMuonErrorCode reduce_passed_over(dmuon_lend *lend, int group) {
 static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
   if (!dmuon_lend_is_used(lend)) return DMUON_SUCCESS;
   if (is_backward) DMUON_TRY(dmuon_lend_check_grads(lend, group));
-  if (is_backward) DMUON_TRY(turn_to_backward(lend));
-  DMUON_TRY(open_values(lend, group));
+  if (is_backward) DMUON_TRY(dmuon_lend_turn(lend));
+  DMUON_TRY(dmuon_lend_open_values(lend, group));
   if (is_backward) {
     DMuonErrorCode code = reduce_passed_over(lend, group);
     if (!code) code = dmuon_lend_open_grads(lend, group);
@@ -235,7 +74,7 @@ static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
     if (place >= 0) dmuon_pool_set(&lend->values, place, DMUON_PLACE_KEPT, 0);
     if (code) return code;
   }
-  DMUON_TRY(prefetch(lend, group));
+  DMUON_TRY(dmuon_lend_prefetch(lend, group));
   DMUON_TRY(dmuon_lend_await(lend, group));
   return lend->base->device->ops->lend(lend->caller);
 }
@@ -243,7 +82,7 @@ static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
 static DMuonErrorCode close_group(dmuon_lend *lend, int group, int is_backward,
                                   const dmuon_life_meaning *meaning) {
   const int is_used_up = is_backward || !lend->sequence.backward_has_begun;
-  DMUON_TRY(close_values(lend, group, is_used_up));
+  DMUON_TRY(dmuon_lend_close_values(lend, group, is_used_up));
   if (!is_backward) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_lend_close_grads(lend, group));
   if (lend->pass == DMUON_PASS_TRAIN && lend->states[group].is_reduced &&
@@ -292,18 +131,6 @@ DMuonErrorCode dmuon_lend_check_open(const dmuon_lend *lend, int group, int back
   return DMUON_SUCCESS;
 }
 
-/* The gradient's address, or NULL where there is none to give. */
-static void *grad_of(dmuon_lend *lend, int group, const dmuon_group_param *p) {
-  const dmuon_lent_group *state = &lend->states[group];
-  const int place = state->more_place >= 0 ? state->more_place : state->grad_place;
-  if (p->part < 0 || place < 0) return NULL;
-  const dmuon_group_bundle *part = &plan_of(lend, group)->parts[p->part];
-  const dmuon_bundle *bundle = dmuon_lend_bundle(lend, part->bundle);
-  if (bundle->residency == DMUON_RESIDENCY_FROZEN) return NULL;
-  return dmuon_dtype_at(lend->grad_buffers[place].data + part->grad_offset,
-                        bundle->params[p->index].offset, bundle->grad_dtype);
-}
-
 DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void **data,
                               void **grad) {
   const dmuon_group_param *p = &plan_of(lend, group)->params[index];
@@ -311,11 +138,13 @@ DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void
   if (data) {
     const dmuon_group_bundle *part = &plan_of(lend, group)->parts[p->part];
     const dmuon_bundle *bundle = dmuon_lend_bundle(lend, part->bundle);
-    *data = dmuon_dtype_at(values_of(lend, group) + part->value_offset,
+    *data = dmuon_dtype_at(dmuon_lend_values_of(lend, group) + part->value_offset,
                            bundle->params[p->index].offset, bundle->dtype);
   }
   if (grad) {
-    *grad = grad_of(lend, group, p);
+    const dmuon_lent_group *state = &lend->states[group];
+    const int place = state->more_place >= 0 ? state->more_place : state->grad_place;
+    *grad = place < 0 ? NULL : dmuon_lend_grad_at(lend, group, index, place);
     if (*grad) lend->is_asked[p->id] = 1;
   }
   return DMUON_SUCCESS;
@@ -338,7 +167,7 @@ DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops) {
     const int is_backward = state->life.backward_depth > 0;
     state->life.forward_depth = state->life.backward_depth = 0;
     state->life.state = DMUON_LIFE_UNSHARDED;
-    DMUON_TRY(close_values(lend, g, 1));
+    DMUON_TRY(dmuon_lend_close_values(lend, g, 1));
     if (is_backward) DMUON_TRY(dmuon_lend_close_grads(lend, g));
     if (is_backward && state->is_reduced) state->is_late = 1;
   }
@@ -347,11 +176,11 @@ DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops) {
 
 DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend) {
   const int is_registered = lend->sequence.order == DMUON_ORDER_REGISTERED;
-  if (is_registered) DMUON_TRY(catch_up(lend, lend->groups.count - 1));
+  if (is_registered) DMUON_TRY(dmuon_lend_catch_up(lend, lend->groups.count - 1));
   if (lend->pass == DMUON_PASS_EVAL) return DMUON_SUCCESS;
   if (is_registered) {
-    DMUON_TRY(turn_to_backward(lend));
-    DMUON_TRY(catch_up(lend, 0));
+    DMUON_TRY(dmuon_lend_turn(lend));
+    DMUON_TRY(dmuon_lend_catch_up(lend, 0));
   } else if (!lend->backward_is_touched) {
     return DMUON_SUCCESS; /* on no rank: all run the same */
   }
@@ -364,7 +193,7 @@ DMuonErrorCode dmuon_lend_reduce_rest(dmuon_lend *lend) {
 
 void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit) {
   const int was_eval = lend->pass == DMUON_PASS_EVAL;
-  empty_places(lend);
+  dmuon_lend_empty_places(lend);
   for (int g = 0; g < lend->groups.count; g++) {
     dmuon_lent_group *state = &lend->states[g];
     dmuon_life_new_pass(&state->life);
@@ -391,30 +220,13 @@ void dmuon_lend_forget_sums(dmuon_lend *lend) {
 DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend) {
   for (int g = 0; g < lend->groups.count; g++) {
     dmuon_lend_drop_grads(lend, g);
-    note(lend, g, DMUON_EVENT_STEP);
+    dmuon_lend_note(lend, g, DMUON_EVENT_STEP);
     lend->states[g].is_resident = 0;
   }
   dmuon_lend_forget_sums(lend);
   lend->last_reduced = -1;
   for (int i = 0; i < lend->values.count; i++) dmuon_pool_free(&lend->values, i);
   dmuon_lend_begin_pass(lend, DMUON_PASS_TRAIN, 1);
-  return DMUON_SUCCESS;
-}
-
-DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend) {
-  for (int i = 0; i < lend->settings.post_step_prefetch; i++) {
-    const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, i - 1, 1);
-    if (item.group < 0) return DMUON_SUCCESS;
-    const dmuon_group_plan *plan = plan_of(lend, item.group);
-    if (plan->is_z2 || plan->part_count == 0) {
-      DMUON_TRY(carry_out(lend, item, DMUON_PLACE_AHEAD));
-    } else {
-      int place;
-      DMUON_TRY(fetch_into_place(lend, item.group, DMUON_PLACE_AHEAD, 1, &place));
-      if (place < 0) return DMUON_SUCCESS;
-    }
-    (void)dmuon_order_fetch(&lend->sequence, item.group);
-  }
   return DMUON_SUCCESS;
 }
 

@@ -3,7 +3,7 @@
  * it shares.
  *
  * What a bracket means is decided in life.c, the sequence of fetches and reductions in order.c, who
- * gets which buffer in pool.c; lend.c carries brackets out, lend_values.c moves values,
+ * gets which buffer in pool.c; lend.c carries brackets out, lend_turn.c fetches, lend_values.c moves values,
  * lend_grads.c gradients, lend_setup.c makes and frees all of it.
  *
  * What the caller touches is ordered by one queue, `caller`: values are waited for there before
@@ -126,11 +126,29 @@ DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend);
 /* Forgets what was reduced or added up so far in this step, and gradients of groups that are
  * closed. */
 void dmuon_lend_forget_sums(dmuon_lend *lend);
-/* Fetches the first groups of the coming pass. */
-DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend);
 /* What was found by the checks of all gradients so far is in nonfinite. Waits for this rank's
  * queue. */
 DMuonErrorCode dmuon_lend_look_for_nonfinite(dmuon_lend *lend);
+
+/* ---- lend_turn.c ---- */
+
+void dmuon_lend_note(dmuon_lend *lend, int group, dmuon_life_event event);
+/* All fetches up to that of group in the phase the pass is in. */
+DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group);
+/* From forward to backward: the forward sequence is completed, and every group that is not open is
+ * fetched anew. */
+DMuonErrorCode dmuon_lend_turn(dmuon_lend *lend);
+/* Fetches what comes after group, as far ahead as the settings say and buffers are free. */
+DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group);
+/* The values of group are there, or on their way, and stay until they are closed. */
+DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group);
+/* The caller is done with them. is_used_up: nobody will miss them before they are fetched again. */
+DMuonErrorCode dmuon_lend_close_values(dmuon_lend *lend, int group, int is_used_up);
+char *dmuon_lend_values_of(const dmuon_lend *lend, int group); /* NULL: nowhere */
+/* Buffers that no bracket uses are free. */
+void dmuon_lend_empty_places(dmuon_lend *lend);
+/* Fetches the first groups of the coming pass. */
+DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend);
 
 /* ---- lend_values.c ---- */
 
@@ -151,6 +169,9 @@ DMuonErrorCode dmuon_lend_publish(dmuon_lend *lend, int bundle);
 
 /* ---- lend_grads.c ---- */
 
+/* Address of a parameter's gradient in a gradient buffer; NULL for the caller's arrays and frozen
+ * parameters. */
+void *dmuon_lend_grad_at(const dmuon_lend *lend, int group, int index, int place);
 /* There is a gradient buffer for a backward of the group, or DMUON_ERR_STATE. */
 DMuonErrorCode dmuon_lend_check_grads(const dmuon_lend *lend, int group);
 /* Gets the group a gradient buffer (or a further one), zeroed or discarded behind the caller queue.

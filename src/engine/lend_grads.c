@@ -23,9 +23,7 @@ static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
   return &lend->groups.groups[group];
 }
 
-/* Address of a parameter's gradient in a gradient buffer; NULL for the caller's arrays and frozen.
- */
-static void *grad_at(const dmuon_lend *lend, int group, int index, int place) {
+void *dmuon_lend_grad_at(const dmuon_lend *lend, int group, int index, int place) {
   const dmuon_group_param *p = &plan_of(lend, group)->params[index];
   if (p->part < 0) return NULL;
   const dmuon_group_bundle *part = &plan_of(lend, group)->parts[p->part];
@@ -136,10 +134,11 @@ static DMuonErrorCode take_param(dmuon_lend *lend, int group, int index) {
   const dmuon_lent_group *state = &lend->states[group];
   const dmuon_param *param = param_of(lend, plan_of(lend, group)->ids[index]);
   const int id = plan_of(lend, group)->ids[index];
-  void *grad = state->grad_place < 0 ? NULL : grad_at(lend, group, index, state->grad_place);
+  void *grad =
+      state->grad_place < 0 ? NULL : dmuon_lend_grad_at(lend, group, index, state->grad_place);
   if (!grad) return DMUON_SUCCESS;
   if (lend->is_asked[id] && state->more_place >= 0) {
-    const void *more = grad_at(lend, group, index, state->more_place);
+    const void *more = dmuon_lend_grad_at(lend, group, index, state->more_place);
     DMUON_TRY(add(lend, id, grad, param->grad_dtype, is_here(lend, id) ? grad : NULL,
                   param->grad_dtype, more));
   }
@@ -162,7 +161,7 @@ static DMuonErrorCode keep_local_sums(dmuon_lend *lend, int group) {
     void *sum = lend->accumulators[id];
     if (!is_here(lend, id)) continue;
     DMUON_TRY(add(lend, id, sum, wide, lend->is_accumulated[id] ? sum : NULL, wide,
-                  grad_at(lend, group, i, state->grad_place)));
+                  dmuon_lend_grad_at(lend, group, i, state->grad_place)));
     lend->is_accumulated[id] = 1;
     lend->is_given[id] &= (unsigned char)~HERE;
   }
@@ -197,7 +196,7 @@ static DMuonErrorCode complete_param(dmuon_lend *lend, int group, int index) {
   const int id = plan_of(lend, group)->ids[index];
   const dmuon_param *param = param_of(lend, id);
   const DMuonDeviceOps *ops = lend->base->device->ops;
-  void *grad = grad_at(lend, group, index, lend->states[group].grad_place);
+  void *grad = dmuon_lend_grad_at(lend, group, index, lend->states[group].grad_place);
   if (!grad) return DMUON_SUCCESS;
   if (lend->is_accumulated[id]) {
     DMUON_TRY(add(lend, id, grad, param->grad_dtype, lend->accumulators[id],

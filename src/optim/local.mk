@@ -8,7 +8,7 @@ libdmuon_core_la_SOURCES += \
 	src/optim/pass.c src/optim/pass.h \
 	src/optim/random.c \
 	src/optim/settings.c \
-	src/optim/setup.c \
+	src/optim/setup.c src/optim/setup_parts.c \
 	src/optim/state.c \
 	src/optim/step.c \
 	src/optim/view.c src/optim/view.h src/optim/view_plan.c \

@@ -112,6 +112,10 @@ void dmuon_optimizer_resolve_hyper(DMuonOptimizer opt, const dmuon_param *param,
 void dmuon_optimizer_teardown(DMuonOptimizer opt);
 /* Accumulated gradients are used up or dropped. */
 void dmuon_optimizer_forget_accumulated(DMuonOptimizer opt);
+/* Parts of SetUp, on this rank (setup_parts.c): masters, state and workspace of what it updates;
+ * groups and their handles. */
+DMuonErrorCode dmuon_optimizer_make_owned(DMuonOptimizer opt);
+DMuonErrorCode dmuon_optimizer_make_groups(DMuonOptimizer opt);
 /* Lent values at SetUp: from the program's function, or zeros. */
 DMuonErrorCode dmuon_optimizer_init_values(DMuonOptimizer opt);
 /* The owner's copy follows the caller's array again. */
