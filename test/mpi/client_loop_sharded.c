@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "left_to_mpi.h"
 #include "tap_mpi.h"
 
 enum { L = 3, D = 16, BATCH = 8, MICRO = 4, STEPS = 25, FAIL_STEP = 7 };
