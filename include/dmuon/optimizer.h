@@ -239,7 +239,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerStepMany(int n, const DMuonOptimizer *opt
  * mesh; blocks. */
 DMUON_API DMuonErrorCode DMuonOptimizerWait(DMuonOptimizer opt);
 
-/* What the last Step did. Not collective. With async, the seconds are there after Wait. */
+/* What the last Step did. Not collective. With async, its seconds are there after Wait; until then
+ * they are those of the step before. */
 DMUON_API DMuonErrorCode DMuonOptimizerGetStepInfo(DMuonOptimizer opt, DMuonStepInfo *info);
 
 /* Writes rule, rates, owners, memory, counters and the plan of communication for people, once, from

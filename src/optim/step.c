@@ -267,6 +267,7 @@ static void fill_info(DMuonOptimizer opt, const dmuon_clip_result *clip) {
   const dmuon_registry *registry = &opt->model->registry;
   const dmuon_ballot *ballot = opt->ballot;
   DMuonStepInfo *info = &opt->info;
+  const DMuonStepInfo before = *info;
   const int64_t updates = info->step;
   *info = (DMuonStepInfo){.struct_size = sizeof *info,
                           .step = updates,
@@ -283,6 +284,12 @@ static void fill_info(DMuonOptimizer opt, const dmuon_clip_result *clip) {
     return;
   }
   info->step = updates + 1;
+  if (opt->is_async) { /* those of this step are known once it is done */
+    info->seconds_reduce = before.seconds_reduce;
+    info->seconds_update = before.seconds_update;
+    info->seconds_publish = before.seconds_publish;
+    info->seconds_newton_schulz = before.seconds_newton_schulz;
+  }
   info->newton_schulz_calls = matrices_in_step(opt);
   if (opt->settings.clip == DMUON_CLIP_NONE) return;
   info->grad_norm = clip->grad_norm;
