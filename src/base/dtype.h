@@ -26,6 +26,10 @@ uint16_t dmuon_f32_to_fp16(float x);
  * (fp64 to 16 bits only where 64-bit compares exist, from SSE4.2 on). */
 void dmuon_dtype_cast(int64_t n, DMuonDType dst_dtype, void *dst, DMuonDType src_dtype,
                       const void *src);
+/* Of count elements. */
+static inline int64_t dmuon_dtype_span(int64_t count, DMuonDType dtype) {
+  return count * (int64_t)dmuon_dtype_bytes(dtype);
+}
 /* The element at index of an array; const or not as its array is, like strchr. */
 static inline void *dmuon_dtype_at(const void *base, int64_t index, DMuonDType dtype) {
   return (char *)(uintptr_t)base + index * (int64_t)dmuon_dtype_bytes(dtype);

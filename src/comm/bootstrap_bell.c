@@ -27,31 +27,14 @@ DMuonErrorCode dmuon_bell_open(dmuon_bell *bell, dmuon_memory *memory, MPI_Comm 
   return code;
 }
 
-/* Nonzero when the request is over, with or without its message. */
-static int is_over(MPI_Request *request) {
-  int done = 0;
-  return *request == MPI_REQUEST_NULL ||
-         (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done);
-}
-
-/* The looks are for libraries that need some calls to take a receive back. */
-static int take_back(MPI_Request *request) {
-  enum { LOOKS = 100 };
-  if (is_over(request)) return 1;
-  if (MPI_Cancel(request) != MPI_SUCCESS) return 0;
-  for (int i = 0; i < LOOKS; i++)
-    if (is_over(request)) return 1;
-  return 0;
-}
-
 void dmuon_bell_close(dmuon_bell *bell) {
   int finalized = 1, said = 1;
   if (!bell->is_open) return;
   bell->is_open = 0;
   MPI_Finalized(&finalized); /* then MPI has let go of everything */
-  if (finalized || take_back(&bell->listening)) dmuon_memory_free(bell->in);
+  if (finalized || dmuon_link_take_back(&bell->listening)) dmuon_memory_free(bell->in);
   for (int i = 0; bell->ringing && i < bell->size && !finalized; i++)
-    if (!is_over(&bell->ringing[i])) said = 0;
+    if (!dmuon_link_is_over(&bell->ringing[i])) said = 0;
   if (said) dmuon_memory_free(bell->out);
   dmuon_memory_free(bell->ringing);
   bell->in = bell->out = NULL;

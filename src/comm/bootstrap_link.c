@@ -30,6 +30,22 @@ DMuonErrorCode dmuon_link_mpi(int rc, const char *call) {
   DMUON_FAIL(DMUON_ERR_COMM, "%s failed: %s", call, text);
 }
 
+int dmuon_link_is_over(MPI_Request *request) {
+  int done = 0;
+  return *request == MPI_REQUEST_NULL ||
+         (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done);
+}
+
+/* The looks are for libraries that need some calls for it. */
+int dmuon_link_take_back(MPI_Request *request) {
+  enum { LOOKS = 100 };
+  if (dmuon_link_is_over(request)) return 1;
+  if (MPI_Cancel(request) != MPI_SUCCESS) return 0;
+  for (int i = 0; i < LOOKS; i++)
+    if (dmuon_link_is_over(request)) return 1;
+  return 0;
+}
+
 DMuonErrorCode dmuon_link_open(dmuon_link *link, dmuon_memory *memory, MPI_Comm comm,
                                double timeout) {
   memset(link, 0, sizeof *link);

@@ -86,6 +86,11 @@ void dmuon_link_listen(dmuon_link *link);
 double dmuon_link_now(void);
 /* code with the text MPI has for rc, when rc is an error. */
 DMuonErrorCode dmuon_link_mpi(int rc, const char *call);
+/* Nonzero when a request is over, with or without its message. */
+int dmuon_link_is_over(MPI_Request *request);
+/* Takes a request back: nonzero when it is over. A receive that had not met its message yet ends at
+ * once, whatever other ranks do. */
+int dmuon_link_take_back(MPI_Request *request);
 
 /* Posts the send or the receive of one note. */
 DMuonErrorCode dmuon_link_post_note(dmuon_link *link, int peer, int send, dmuon_link_note *note,

@@ -36,7 +36,7 @@ static void count_parts(const dmuon_registry *registry, const dmuon_packing *pac
     groups->groups[g].is_z2 |= all_z2 || param->reshard == DMUON_Z2;
   }
   for (int b = 0; b < packing->bundle_count; b++)
-    if (packing->bundles[b].residency != DMUON_RESIDENCY_REPLICATED)
+    if (dmuon_bundle_is_lent(&packing->bundles[b]))
       groups->groups[dmuon_groups_find(groups, packing->bundles[b].group)].part_count++;
 }
 
@@ -44,8 +44,7 @@ static void place_parts(const dmuon_packing *packing, dmuon_group_plan *group) {
   int count = 0;
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
-    if (bundle->residency == DMUON_RESIDENCY_REPLICATED || strcmp(bundle->group, group->key) != 0)
-      continue;
+    if (!dmuon_bundle_is_lent(bundle) || strcmp(bundle->group, group->key) != 0) continue;
     dmuon_group_bundle *part = &group->parts[count++];
     *part = (dmuon_group_bundle){
         .bundle = b,

@@ -271,7 +271,7 @@ DMuonErrorCode dmuon_bundle_lay_out(dmuon_memory *memory, const dmuon_registry *
     DMUON_TRY(cut_flat(memory, registry, R, G, r, s, align, bundle));
   else
     DMUON_TRY(cut_by_owner(memory, registry, r, s, align, bundle));
-  if (bundle->residency == DMUON_RESIDENCY_REPLICATED) return place_values(memory, bundle);
+  if (!dmuon_bundle_is_lent(bundle)) return place_values(memory, bundle);
   return place_home(memory, registry, G, r, s, align, bucket_bytes, bundle);
 }
 

@@ -8,10 +8,6 @@
 
 #include <string.h>
 
-static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
-  return &lend->groups.groups[group];
-}
-
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 /* Reductions of all that come before group in the sequence, and its own, with what stands: an open
@@ -19,7 +15,7 @@ static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
 static DMuonErrorCode reduce_up_to(dmuon_lend *lend, int group) {
   for (int g; (g = dmuon_order_reduce(&lend->sequence, group)) >= 0;) {
     dmuon_lent_group *state = &lend->states[g];
-    if (state->is_reduced || plan_of(lend, g)->grad_bytes == 0) continue;
+    if (state->is_reduced || dmuon_lend_plan(lend, g)->grad_bytes == 0) continue;
     if (state->life.backward_depth > 0)
       DMUON_TRY(dmuon_lend_reduce_without(lend, g));
     else
@@ -32,7 +28,8 @@ static DMuonErrorCode reduce_up_to(dmuon_lend *lend, int group) {
 /* The last forward of the group has come back. */
 static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
   dmuon_lent_group *state = &lend->states[group];
-  if (lend->pass != DMUON_PASS_TRAIN || plan_of(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
+  if (lend->pass != DMUON_PASS_TRAIN || dmuon_lend_plan(lend, group)->grad_bytes == 0)
+    return DMUON_SUCCESS;
   if (state->is_reduced) {
     state->is_late = 1;
     return DMUON_SUCCESS;
@@ -55,7 +52,7 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
  * has issued a reduction, all fetches up to it. */
 static DMuonErrorCode reduce_passed_over(dmuon_lend *lend, int group) {
   if (lend->sequence.order == DMUON_ORDER_PROGRAM || lend->pass != DMUON_PASS_TRAIN ||
-      plan_of(lend, group)->is_z2)
+      dmuon_lend_plan(lend, group)->is_z2)
     return DMUON_SUCCESS;
   return reduce_up_to(lend, group + 1);
 }
@@ -109,7 +106,7 @@ DMuonErrorCode dmuon_lend_bracket(dmuon_lend *lend, int group, dmuon_life_event 
   const char *wrong = dmuon_life_next(&after, event, &context, &meaning);
   if (wrong)
     DMUON_FAIL(DMUON_ERR_STATE, "group %s is %s: %s makes no sense there; %s",
-               plan_of(lend, group)->key, dmuon_life_state_name(before.state),
+               dmuon_lend_plan(lend, group)->key, dmuon_life_state_name(before.state),
                dmuon_life_event_name(event), wrong);
   if (meaning.opens) DMUON_TRY(open_group(lend, group, is_backward));
   state->life = after;
@@ -124,19 +121,19 @@ DMuonErrorCode dmuon_lend_check_open(const dmuon_lend *lend, int group, int back
   const dmuon_life *life = &lend->states[group].life;
   if (backward && life->backward_depth == 0)
     DMUON_FAIL(DMUON_ERR_STATE, "group %s is %s: gradients are taken inside a backward bracket",
-               plan_of(lend, group)->key, dmuon_life_state_name(life->state));
+               dmuon_lend_plan(lend, group)->key, dmuon_life_state_name(life->state));
   if (!dmuon_life_is_open(life))
     DMUON_FAIL(DMUON_ERR_STATE, "group %s is %s: its data can be read inside a bracket only",
-               plan_of(lend, group)->key, dmuon_life_state_name(life->state));
+               dmuon_lend_plan(lend, group)->key, dmuon_life_state_name(life->state));
   return DMUON_SUCCESS;
 }
 
 DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void **data,
                               void **grad) {
-  const dmuon_group_param *p = &plan_of(lend, group)->params[index];
+  const dmuon_group_param *p = &dmuon_lend_plan(lend, group)->params[index];
   DMUON_TRY(dmuon_lend_check_open(lend, group, grad != NULL));
   if (data) {
-    const dmuon_group_bundle *part = &plan_of(lend, group)->parts[p->part];
+    const dmuon_group_bundle *part = &dmuon_lend_plan(lend, group)->parts[p->part];
     const dmuon_bundle *bundle = dmuon_lend_bundle(lend, part->bundle);
     *data = dmuon_dtype_at(dmuon_lend_values_of(lend, group) + part->value_offset,
                            bundle->params[p->index].offset, bundle->dtype);
@@ -151,7 +148,7 @@ DMuonErrorCode dmuon_lend_get(dmuon_lend *lend, int group, int index, const void
 }
 
 DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const void *grad) {
-  const dmuon_group_param *p = &plan_of(lend, group)->params[index];
+  const dmuon_group_param *p = &dmuon_lend_plan(lend, group)->params[index];
   DMUON_TRY(dmuon_lend_check_open(lend, group, 1));
   lend->handed[p->id] = grad;
   return DMUON_SUCCESS;
@@ -219,7 +216,6 @@ void dmuon_lend_forget_sums(dmuon_lend *lend) {
 
 DMuonErrorCode dmuon_lend_begin_step(dmuon_lend *lend) {
   for (int g = 0; g < lend->groups.count; g++) {
-    dmuon_lend_drop_grads(lend, g);
     dmuon_lend_note(lend, g, DMUON_EVENT_STEP);
     lend->states[g].is_resident = 0;
   }

@@ -189,7 +189,10 @@ void dmuon_lend_drop_grads(dmuon_lend *lend, int group);
 /* The compute queue goes on when the bundle's mean is there, divided. */
 DMuonErrorCode dmuon_lend_finish_mean(dmuon_lend *lend, int bundle, double divisor);
 
-/* Data of a group's parts. */
+/* Of a group, and of a group's part. */
+static inline dmuon_group_plan *dmuon_lend_plan(const dmuon_lend *lend, int group) {
+  return &lend->groups.groups[group];
+}
 static inline const dmuon_bundle *dmuon_lend_bundle(const dmuon_lend *lend, int bundle) {
   return &lend->base->packing.bundles[bundle];
 }

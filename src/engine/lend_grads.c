@@ -19,14 +19,10 @@ static int is_here(const dmuon_lend *lend, int id) {
   return lend->is_given[id] & HERE;
 }
 
-static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
-  return &lend->groups.groups[group];
-}
-
 void *dmuon_lend_grad_at(const dmuon_lend *lend, int group, int index, int place) {
-  const dmuon_group_param *p = &plan_of(lend, group)->params[index];
+  const dmuon_group_param *p = &dmuon_lend_plan(lend, group)->params[index];
   if (p->part < 0) return NULL;
-  const dmuon_group_bundle *part = &plan_of(lend, group)->parts[p->part];
+  const dmuon_group_bundle *part = &dmuon_lend_plan(lend, group)->parts[p->part];
   const dmuon_bundle *bundle = dmuon_lend_bundle(lend, part->bundle);
   if (part->grad_bytes == 0 && bundle->residency == DMUON_RESIDENCY_FROZEN) return NULL;
   return dmuon_dtype_at(lend->grad_buffers[place].data + part->grad_offset,
@@ -61,7 +57,7 @@ static DMuonErrorCode check_free(const dmuon_lend *lend, int group, int spare) {
         "group %s: all %d gradient buffers are in use by groups whose backward is open, has not "
         "come back as often as forward, or came late; a further micro-batch begins with "
         "DMuonOptimizerBeginPass, and option open_groups makes more",
-        plan_of(lend, group)->key, lend->grads.count - 1);
+        dmuon_lend_plan(lend, group)->key, lend->grads.count - 1);
   return DMUON_SUCCESS;
 }
 
@@ -72,7 +68,7 @@ static DMuonErrorCode take_place(dmuon_lend *lend, int group, int spare, int *pl
   const int got = dmuon_pool_take(&lend->grads, group, DMUON_PLACE_OPEN, 0, &evicted);
   dmuon_lend_buffer *buffer = &lend->grad_buffers[got];
   if (buffer->last_group >= 0) {
-    const dmuon_group_plan *before = plan_of(lend, buffer->last_group);
+    const dmuon_group_plan *before = dmuon_lend_plan(lend, buffer->last_group);
     for (int k = 0; k < before->part_count; k++)
       DMUON_TRY(lend->base->device->ops->event_wait(lend->caller,
                                                     lend->bundles[before->parts[k].bundle].sent));
@@ -84,14 +80,14 @@ static DMuonErrorCode take_place(dmuon_lend *lend, int group, int spare, int *pl
 
 static DMuonErrorCode clear(dmuon_lend *lend, int group, int place, int overwrite) {
   const DMuonDeviceOps *ops = lend->base->device->ops;
-  const int64_t bytes = plan_of(lend, group)->grad_bytes;
+  const int64_t bytes = dmuon_lend_plan(lend, group)->grad_bytes;
   void *data = lend->grad_buffers[place].data;
   return overwrite ? ops->discard(lend->caller, data, bytes) : ops->zero(lend->caller, data, bytes);
 }
 
 DMuonErrorCode dmuon_lend_check_grads(const dmuon_lend *lend, int group) {
   const int adds = lend->settings.grad_mode == DMUON_GRAD_ADD;
-  if (plan_of(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
+  if (dmuon_lend_plan(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
   if (lend->states[group].grad_place >= 0 && adds) return DMUON_SUCCESS;
   return check_free(lend, group, 1);
 }
@@ -99,7 +95,7 @@ DMuonErrorCode dmuon_lend_check_grads(const dmuon_lend *lend, int group) {
 DMuonErrorCode dmuon_lend_open_grads(dmuon_lend *lend, int group) {
   dmuon_lent_group *state = &lend->states[group];
   const int overwrite = lend->settings.grad_mode == DMUON_GRAD_OVERWRITE;
-  if (plan_of(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
+  if (dmuon_lend_plan(lend, group)->grad_bytes == 0) return DMUON_SUCCESS;
   if (state->grad_place < 0) {
     DMUON_TRY(take_place(lend, group, 1, &state->grad_place));
     return clear(lend, group, state->grad_place, overwrite);
@@ -117,7 +113,7 @@ static void leave_place(dmuon_lend *lend, int *place, int reduced_group) {
 }
 
 void dmuon_lend_drop_grads(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   leave_place(lend, &lend->states[group].grad_place, -1);
   leave_place(lend, &lend->states[group].more_place, -1);
   for (int i = 0; i < plan->param_count; i++) {
@@ -132,8 +128,8 @@ void dmuon_lend_drop_grads(dmuon_lend *lend, int group) {
 /* What was written where the caller was lent memory, and what he handed over instead. */
 static DMuonErrorCode take_param(dmuon_lend *lend, int group, int index) {
   const dmuon_lent_group *state = &lend->states[group];
-  const dmuon_param *param = param_of(lend, plan_of(lend, group)->ids[index]);
-  const int id = plan_of(lend, group)->ids[index];
+  const dmuon_param *param = param_of(lend, dmuon_lend_plan(lend, group)->ids[index]);
+  const int id = dmuon_lend_plan(lend, group)->ids[index];
   void *grad =
       state->grad_place < 0 ? NULL : dmuon_lend_grad_at(lend, group, index, state->grad_place);
   if (!grad) return DMUON_SUCCESS;
@@ -153,7 +149,7 @@ static DMuonErrorCode take_param(dmuon_lend *lend, int group, int index) {
 }
 
 static DMuonErrorCode keep_local_sums(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   dmuon_lent_group *state = &lend->states[group];
   for (int i = 0; i < plan->param_count; i++) {
     const int id = plan->ids[i];
@@ -170,7 +166,7 @@ static DMuonErrorCode keep_local_sums(dmuon_lend *lend, int group) {
 }
 
 DMuonErrorCode dmuon_lend_close_grads(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   const DMuonDeviceOps *ops = lend->base->device->ops;
   dmuon_lent_group *state = &lend->states[group];
   const int place = state->more_place >= 0 ? state->more_place : state->grad_place;
@@ -193,7 +189,7 @@ DMuonErrorCode dmuon_lend_close_grads(dmuon_lend *lend, int group) {
 /* The contribution of one parameter is complete: local sums are added, what nobody wrote is zero,
  * and it is looked at before it leaves. */
 static DMuonErrorCode complete_param(dmuon_lend *lend, int group, int index) {
-  const int id = plan_of(lend, group)->ids[index];
+  const int id = dmuon_lend_plan(lend, group)->ids[index];
   const dmuon_param *param = param_of(lend, id);
   const DMuonDeviceOps *ops = lend->base->device->ops;
   void *grad = dmuon_lend_grad_at(lend, group, index, lend->states[group].grad_place);
@@ -279,7 +275,7 @@ static DMuonErrorCode issue_stages(dmuon_lend *lend, const dmuon_group_bundle *p
 /* Without delay of stage 2, a reduction waits until the one before has reached its owners. */
 static DMuonErrorCode wait_for_last(dmuon_lend *lend) {
   if (lend->settings.delay_stage2 || lend->last_reduced < 0) return DMUON_SUCCESS;
-  const dmuon_group_plan *plan = plan_of(lend, lend->last_reduced);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, lend->last_reduced);
   const DMuonDeviceOps *ops = lend->base->device->ops;
   for (int k = 0; k < plan->part_count; k++)
     DMUON_TRY(ops->event_wait(lend->caller, lend->bundles[plan->parts[k].bundle].mean_done));
@@ -287,7 +283,7 @@ static DMuonErrorCode wait_for_last(dmuon_lend *lend) {
 }
 
 DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group, const unsigned char *parts) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   dmuon_lent_group *state = &lend->states[group];
   dmuon_life_meaning meaning;
   if (plan->grad_bytes == 0) return DMUON_SUCCESS;
@@ -308,7 +304,7 @@ DMuonErrorCode dmuon_lend_reduce(dmuon_lend *lend, int group, const unsigned cha
 }
 
 DMuonErrorCode dmuon_lend_reduce_without(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   dmuon_lent_group *state = &lend->states[group];
   const int place = state->grad_place, more = state->more_place;
   for (int i = 0; i < plan->param_count; i++)

@@ -4,10 +4,6 @@
 
 #include <string.h>
 
-static int64_t bytes_of(int64_t count, DMuonDType dtype) {
-  return count * (int64_t)dmuon_dtype_bytes(dtype);
-}
-
 static int larger(int a, int b) {
   return a > b ? a : b;
 }
@@ -26,18 +22,15 @@ int dmuon_lend_is_used(const dmuon_lend *lend) {
   return lend->groups.lent_count > 0;
 }
 
-static int is_lent(const dmuon_bundle *bundle) {
-  return bundle->residency != DMUON_RESIDENCY_REPLICATED;
-}
-
 /* ---- how much -------------------------------------------------------------------------------- */
 
 static int64_t column_bytes(const dmuon_packing *packing) {
   int64_t largest = 0;
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
-    const int64_t bytes = bytes_of(bundle->column_count, bundle->sum_dtype);
-    if (is_lent(bundle) && bundle->residency != DMUON_RESIDENCY_FROZEN && bytes > largest)
+    const int64_t bytes = dmuon_dtype_span(bundle->column_count, bundle->sum_dtype);
+    if (dmuon_bundle_is_lent(bundle) && bundle->residency != DMUON_RESIDENCY_FROZEN &&
+        bytes > largest)
       largest = bytes;
   }
   return largest;
@@ -48,8 +41,8 @@ static int64_t scratch_bytes(const dmuon_packing *packing, int mesh) {
   int64_t largest = 0;
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
-    const int64_t bytes = bytes_of(bundle->mine_count, bundle->sum_dtype);
-    if (is_lent(bundle) && bundle->mesh == mesh && bytes > largest) largest = bytes;
+    const int64_t bytes = dmuon_dtype_span(bundle->mine_count, bundle->sum_dtype);
+    if (dmuon_bundle_is_lent(bundle) && bundle->mesh == mesh && bytes > largest) largest = bytes;
   }
   return largest;
 }
@@ -61,11 +54,11 @@ dmuon_lend_bytes dmuon_lend_plan_bytes(const dmuon_packing *packing, const dmuon
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
     meshes = larger(meshes, bundle->mesh + 1);
-    if (!is_lent(bundle)) continue;
-    plan.homes += bytes_of(bundle->home_count, bundle->dtype);
+    if (!dmuon_bundle_is_lent(bundle)) continue;
+    plan.homes += dmuon_dtype_span(bundle->home_count, bundle->dtype);
     if (bundle->residency == DMUON_RESIDENCY_GATHERED)
-      plan.homes += bytes_of(bundle->mine_count, bundle->dtype);
-    plan.sums += bytes_of(bundle->mine_count, bundle->sum_dtype); /* the mean */
+      plan.homes += dmuon_dtype_span(bundle->mine_count, bundle->dtype);
+    plan.sums += dmuon_dtype_span(bundle->mine_count, bundle->sum_dtype); /* the mean */
   }
   plan.value_buffers =
       dmuon_lend_value_places(settings) * groups->largest_value_bytes + groups->z2_value_bytes;
@@ -93,10 +86,11 @@ static DMuonErrorCode make_bundles(dmuon_lend *lend, dmuon_memory *memory) {
     dmuon_lent_bundle *lent = &lend->bundles[b];
     dmuon_event **events[] = {&lent->fetched, &lent->published, &lent->packed,
                               &lent->sent,    &lent->mean_done, &lent->updated};
-    if (!is_lent(bundle)) continue;
-    DMUON_TRY(new_buffer(lend, bytes_of(bundle->home_count, bundle->dtype), &lent->home));
+    if (!dmuon_bundle_is_lent(bundle)) continue;
+    DMUON_TRY(new_buffer(lend, dmuon_dtype_span(bundle->home_count, bundle->dtype), &lent->home));
     if (bundle->residency == DMUON_RESIDENCY_GATHERED)
-      DMUON_TRY(new_buffer(lend, bytes_of(bundle->mine_count, bundle->dtype), &lent->staged));
+      DMUON_TRY(
+          new_buffer(lend, dmuon_dtype_span(bundle->mine_count, bundle->dtype), &lent->staged));
     dmuon_device_name_buffer(device, lent->home, "%s home of %s",
                              dmuon_residency_name(bundle->residency), bundle->group);
     dmuon_device_name_buffer(device, lent->staged, "staged values of %s", bundle->group);
@@ -203,8 +197,8 @@ DMuonErrorCode dmuon_lend_make_accumulators(dmuon_lend *lend) {
   for (int id = 0; !code && id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
     if (!param->is_lent || param->route == DMUON_ROUTE_FROZEN) continue;
-    code = device->ops->alloc(device, bytes_of(param->numel, dmuon_dtype_wide(param->grad_dtype)),
-                              &made[id]);
+    code = device->ops->alloc(
+        device, dmuon_dtype_span(param->numel, dmuon_dtype_wide(param->grad_dtype)), &made[id]);
     if (!code) dmuon_device_name_buffer(device, made[id], "local sums of %s", param->name);
   }
   if (code) {

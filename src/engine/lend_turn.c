@@ -3,10 +3,6 @@
  * means (life.c, lend.c) nor how values travel (lend_values.c). */
 #include "engine/lend.h"
 
-static dmuon_group_plan *plan_of(const dmuon_lend *lend, int group) {
-  return &lend->groups.groups[group];
-}
-
 void dmuon_lend_note(dmuon_lend *lend, int group, dmuon_life_event event) {
   dmuon_life_meaning meaning;
   (void)dmuon_life_next(&lend->states[group].life, event, &(dmuon_life_context){0}, &meaning);
@@ -39,14 +35,14 @@ static DMuonErrorCode no_place(const dmuon_lend *lend, int group) {
   DMUON_FAIL(DMUON_ERR_STATE,
              "group %s: all %d value buffers are in use by open groups; option open_groups makes "
              "more",
-             plan_of(lend, group)->key, lend->values.count);
+             dmuon_lend_plan(lend, group)->key, lend->values.count);
 }
 
 /* One item of the sequence. An open Z3 group whose backward fetch is due gets it in place: the same
  * values once more. */
 static DMuonErrorCode carry_out(dmuon_lend *lend, dmuon_order_item item, dmuon_place_use use) {
   const int group = item.group;
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   if (plan->part_count == 0) return DMUON_SUCCESS;
   if (plan->is_z2) return item.is_backward ? DMUON_SUCCESS : fetch_z2(lend, group);
   int place = dmuon_pool_find(&lend->values, group);
@@ -104,13 +100,12 @@ DMuonErrorCode dmuon_lend_turn(dmuon_lend *lend) {
   return DMUON_SUCCESS;
 }
 
-DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group) {
-  const int depth = lend->sequence.backward_has_begun ? lend->settings.backward_prefetch_depth
-                                                      : lend->settings.prefetch_depth;
+/* What comes after group in the sequence, as far as depth and buffers allow. */
+static DMuonErrorCode fetch_after(dmuon_lend *lend, int group, int depth) {
   for (;;) {
     const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, group, depth);
     if (item.group < 0) return DMUON_SUCCESS;
-    const dmuon_group_plan *plan = plan_of(lend, item.group);
+    const dmuon_group_plan *plan = dmuon_lend_plan(lend, item.group);
     if (plan->is_z2 || plan->part_count == 0) {
       DMUON_TRY(carry_out(lend, item, DMUON_PLACE_AHEAD));
     } else {
@@ -123,9 +118,15 @@ DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group) {
   }
 }
 
+DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group) {
+  return fetch_after(lend, group,
+                     lend->sequence.backward_has_begun ? lend->settings.backward_prefetch_depth
+                                                       : lend->settings.prefetch_depth);
+}
+
 /* The values of group are there, or on their way; its place is open. */
 DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   if (plan->part_count == 0) return DMUON_SUCCESS;
   /* What was kept since forward has no turn in backward that others would have to come before. */
   if (plan->is_z2 && lend->sequence.backward_has_begun) return DMUON_SUCCESS;
@@ -147,14 +148,14 @@ DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group) {
 }
 
 char *dmuon_lend_values_of(const dmuon_lend *lend, int group) {
-  if (plan_of(lend, group)->is_z2) return lend->states[group].z2_values;
+  if (dmuon_lend_plan(lend, group)->is_z2) return lend->states[group].z2_values;
   const int place = dmuon_pool_find(&lend->values, group);
   return place < 0 ? NULL : lend->value_buffers[place].data;
 }
 
 /* The caller is done with them. */
 DMuonErrorCode dmuon_lend_close_values(dmuon_lend *lend, int group, int is_used_up) {
-  const dmuon_group_plan *plan = plan_of(lend, group);
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   const DMuonDeviceOps *ops = lend->base->device->ops;
   char *values = dmuon_lend_values_of(lend, group);
   if (plan->part_count == 0 || !values) return DMUON_SUCCESS;
@@ -167,18 +168,5 @@ DMuonErrorCode dmuon_lend_close_values(dmuon_lend *lend, int group, int is_used_
 }
 
 DMuonErrorCode dmuon_lend_fetch_ahead(dmuon_lend *lend) {
-  for (int i = 0; i < lend->settings.post_step_prefetch; i++) {
-    const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, i - 1, 1);
-    if (item.group < 0) return DMUON_SUCCESS;
-    const dmuon_group_plan *plan = plan_of(lend, item.group);
-    if (plan->is_z2 || plan->part_count == 0) {
-      DMUON_TRY(carry_out(lend, item, DMUON_PLACE_AHEAD));
-    } else {
-      int place;
-      DMUON_TRY(fetch_into_place(lend, item.group, DMUON_PLACE_AHEAD, 1, &place));
-      if (place < 0) return DMUON_SUCCESS;
-    }
-    (void)dmuon_order_fetch(&lend->sequence, item.group);
-  }
-  return DMUON_SUCCESS;
+  return fetch_after(lend, -1, lend->settings.post_step_prefetch);
 }

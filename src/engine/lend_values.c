@@ -33,7 +33,7 @@ static DMuonErrorCode fetch_part(dmuon_lend *lend, const dmuon_group_bundle *par
 
 DMuonErrorCode dmuon_lend_fetch(dmuon_lend *lend, int group, char *buffer, dmuon_event *left,
                                 int before) {
-  const dmuon_group_plan *plan = &lend->groups.groups[group];
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   for (int k = 0; k < plan->part_count; k++)
     DMUON_TRY(fetch_part(lend, &plan->parts[k], buffer, left, before));
   return DMUON_SUCCESS;
@@ -41,7 +41,7 @@ DMuonErrorCode dmuon_lend_fetch(dmuon_lend *lend, int group, char *buffer, dmuon
 
 DMuonErrorCode dmuon_lend_refetch(dmuon_lend *lend, int bundle) {
   const int g = dmuon_groups_find(&lend->groups, dmuon_lend_bundle(lend, bundle)->group);
-  const dmuon_group_plan *plan = &lend->groups.groups[g];
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, g);
   const dmuon_lent_group *state = &lend->states[g];
   const int place = plan->is_z2 ? -1 : dmuon_pool_find(&lend->values, g);
   char *buffer = place >= 0 ? lend->value_buffers[place].data : state->z2_values;
@@ -54,7 +54,7 @@ DMuonErrorCode dmuon_lend_refetch(dmuon_lend *lend, int bundle) {
 }
 
 DMuonErrorCode dmuon_lend_await(dmuon_lend *lend, int group) {
-  const dmuon_group_plan *plan = &lend->groups.groups[group];
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   for (int k = 0; k < plan->part_count; k++)
     DMUON_TRY(lend->base->device->ops->event_wait(lend->caller,
                                                   lend->bundles[plan->parts[k].bundle].fetched));

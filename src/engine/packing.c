@@ -74,7 +74,7 @@ static void enlarge(int64_t *largest, int64_t value) {
 static void note_sizes(dmuon_packing *packing, const dmuon_bundle *bundle) {
   for (int i = 0; i < bundle->shard_segment_count; i++)
     enlarge(&packing->largest_segment, bundle->shard_segments[i].count);
-  if (bundle->residency != DMUON_RESIDENCY_REPLICATED) return;
+  if (dmuon_bundle_is_lent(bundle)) return;
   enlarge(&packing->largest_packed_grad_bytes,
           bundle->packed_count * (int64_t)dmuon_dtype_bytes(bundle->grad_dtype));
   enlarge(&packing->largest_packed_value_bytes,

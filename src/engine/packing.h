@@ -70,6 +70,11 @@ typedef struct {
   dmuon_move *moves;
 } dmuon_bundle;
 
+/* In the library's memory. */
+static inline int dmuon_bundle_is_lent(const dmuon_bundle *bundle) {
+  return bundle->residency != DMUON_RESIDENCY_REPLICATED;
+}
+
 typedef struct {
   dmuon_memory *memory;
   int bundle_count;

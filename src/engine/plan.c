@@ -77,7 +77,7 @@ dmuon_traffic dmuon_plan_once(const dmuon_plan *plan, int index) {
     once.flow[DMUON_FLOW_REPLICATE_REDUCE] =
         of_others(1, b->column_segments, b->column_segment_count, r, b->sum_dtype);
   }
-  if (b->residency == DMUON_RESIDENCY_REPLICATED) {
+  if (!dmuon_bundle_is_lent(b)) {
     once.flow[DMUON_FLOW_UNSHARD] =
         of_others(1, b->shard_segments, b->shard_segment_count, s, b->dtype);
     once.flow[DMUON_FLOW_PUBLISH] =
@@ -183,7 +183,7 @@ static void multiply(dmuon_flow *flow, int64_t times) {
 /* From once to a step. */
 static void repeat(const dmuon_plan *plan, const dmuon_bundle *bundle, const dmuon_plan_step *step,
                    dmuon_traffic *traffic) {
-  if (bundle->residency == DMUON_RESIDENCY_REPLICATED) { /* Step alone communicates, once */
+  if (!dmuon_bundle_is_lent(bundle)) { /* Step alone communicates, once */
     for (int k = 0; k < DMUON_FLOWS; k++) multiply(&traffic->flow[k], step->micro_batches > 0);
     return;
   }

@@ -21,14 +21,6 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-static int64_t bytes_of(int64_t count, DMuonDType dtype) {
-  return count * (int64_t)dmuon_dtype_bytes(dtype);
-}
-
-static int is_lent(const dmuon_bundle *bundle) {
-  return bundle->residency != DMUON_RESIDENCY_REPLICATED;
-}
-
 /* ---- what this rank updates ------------------------------------------------------------------ */
 
 static void add_updated(const dmuon_plan *plan, const dmuon_update_plan *update_plans,
@@ -42,11 +34,11 @@ static void add_updated(const dmuon_plan *plan, const dmuon_update_plan *update_
       const dmuon_update_plan *update = &update_plans[p->id];
       if (!p->is_mine) continue;
       const int is_muon = param->route == DMUON_ROUTE_MUON;
-      memory->state += (is_muon ? 1 : 2) * bytes_of(p->mine_count, param->state_dtype);
+      memory->state += (is_muon ? 1 : 2) * dmuon_dtype_span(p->mine_count, param->state_dtype);
       memory->tables += (is_muon ? 1 : 2) * BUFFER_HEAD;
       memory->tables += update->piece_count * (int64_t)sizeof *update->plans;
       if (param->master_dtype != param->dtype) {
-        memory->masters += bytes_of(p->mine_count, param->master_dtype);
+        memory->masters += dmuon_dtype_span(p->mine_count, param->master_dtype);
         memory->tables += BUFFER_HEAD;
       }
       memory->workspace = larger(memory->workspace, update->workspace_bytes);
@@ -64,7 +56,7 @@ int64_t dmuon_plan_operations(const dmuon_plan *plan, const dmuon_update_plan *u
   int64_t operations = 64;
   for (int b = 0; b < plan->packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &plan->packing->bundles[b];
-    const int lent = is_lent(bundle);
+    const int lent = dmuon_bundle_is_lent(bundle);
     operations +=
         32 + (lent ? 48 + bundle->bucket_count : 0) + (lent ? 12 : 4) * (int64_t)bundle->count;
     for (int i = 0; i < bundle->count; i++)
@@ -103,7 +95,7 @@ static int64_t accumulator_bytes(const dmuon_registry *registry) {
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
     if (param->route != DMUON_ROUTE_FROZEN)
-      bytes += bytes_of(param->numel, dmuon_dtype_wide(param->grad_dtype));
+      bytes += dmuon_dtype_span(param->numel, dmuon_dtype_wide(param->grad_dtype));
   }
   return bytes;
 }
@@ -122,7 +114,8 @@ dmuon_memory_plan dmuon_plan_memory(const dmuon_plan *plan, const dmuon_update_p
   }
   for (int b = 0; b < packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &packing->bundles[b];
-    if (!is_lent(bundle)) memory.sums += bytes_of(bundle->mine_count, bundle->sum_dtype);
+    if (!dmuon_bundle_is_lent(bundle))
+      memory.sums += dmuon_dtype_span(bundle->mine_count, bundle->sum_dtype);
     memory.tables += BYTES_A_BUNDLE + bundle->count * (int64_t)sizeof *bundle->params;
   }
   memory.arrays = dmuon_runtime_buffer_bytes(&runtime);

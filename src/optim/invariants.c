@@ -70,7 +70,7 @@ static DMuonErrorCode hash_memory(const reader *r, const void *data, int64_t byt
 
 static const void *value_of(DMuonOptimizer opt, int b, int i) {
   const dmuon_bundle *bundle = &opt->runtime.packing.bundles[b];
-  if (bundle->residency != DMUON_RESIDENCY_REPLICATED) return dmuon_lend_value(&opt->lend, b, i);
+  if (dmuon_bundle_is_lent(bundle)) return dmuon_lend_value(&opt->lend, b, i);
   return opt->arrays[bundle->params[i].id].weights;
 }
 
@@ -107,7 +107,7 @@ static DMuonErrorCode fill_words(const reader *r, int b, column_word *words) {
   const dmuon_registry *registry = &opt->model->registry;
   const dmuon_bundle *bundle = &opt->runtime.packing.bundles[b];
   const DMuonMesh mesh = registry->meshes[bundle->mesh].mesh;
-  const int lent = bundle->residency != DMUON_RESIDENCY_REPLICATED;
+  const int lent = dmuon_bundle_is_lent(bundle);
   column_word *word = &words[lent ? mesh->coords[DMUON_AXIS_SHARD] : 0];
   uint64_t hash = DMUON_HASH_SEED;
   const int reductions = lent && opt->lend.bundles ? opt->lend.bundles[b].reductions : 0;

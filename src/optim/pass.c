@@ -165,7 +165,7 @@ DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
   if ((int)kind < DMUON_PASS_TRAIN || kind > DMUON_PASS_EVAL)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "pass %d is no DMuonPass", (int)kind);
-  return dmuon_pass_settle(opt, begin_pass(opt, kind));
+  return dmuon_optimizer_settle(opt, begin_pass(opt, kind));
 }
 
 static DMuonErrorCode cancel_pass(DMuonOptimizer opt) {
@@ -178,10 +178,5 @@ static DMuonErrorCode cancel_pass(DMuonOptimizer opt) {
 
 DMuonErrorCode DMuonOptimizerCancelPass(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
-  return dmuon_pass_settle(opt, cancel_pass(opt));
-}
-
-/* What was agreed leaves everything as it was; what fails behind the agreement does so alone. */
-DMuonErrorCode dmuon_pass_settle(DMuonOptimizer opt, DMuonErrorCode code) {
-  return DMuonErrorIsFatal(code) ? dmuon_optimizer_settle(opt, code) : code;
+  return dmuon_optimizer_settle(opt, cancel_pass(opt));
 }

@@ -13,6 +13,5 @@ int64_t dmuon_pass_vote_bytes(int param_count);
  * model's mesh; nothing at all when no parameter is lent. */
 DMuonErrorCode dmuon_pass_close(DMuonOptimizer opt, const char *call, int next,
                                 DMuonErrorCode code);
-DMuonErrorCode dmuon_pass_settle(DMuonOptimizer opt, DMuonErrorCode code);
 
 #endif

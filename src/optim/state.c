@@ -249,8 +249,7 @@ DMuonErrorCode dmuon_optimizer_init_values(DMuonOptimizer opt) {
       dmuon_memory_alloc(&opt->object.context->memory, INIT_ELEMENTS, sizeof(double), &piece);
   code = dmuon_mesh_agree_error(dmuon_optimizer_mesh(opt), "initial values", code);
   for (int b = 0; !code && b < packing->bundle_count; b++)
-    if (packing->bundles[b].residency != DMUON_RESIDENCY_REPLICATED)
-      code = init_bundle(opt, b, piece);
+    if (dmuon_bundle_is_lent(&packing->bundles[b])) code = init_bundle(opt, b, piece);
   dmuon_memory_free(piece);
   if (code) return code;
   opt->pending = 1;

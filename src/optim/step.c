@@ -104,7 +104,7 @@ static double divisor_of(DMuonOptimizer opt, const dmuon_bundle *bundle) {
 }
 
 static int is_lent(DMuonOptimizer opt, int bundle) {
-  return opt->runtime.packing.bundles[bundle].residency != DMUON_RESIDENCY_REPLICATED;
+  return dmuon_bundle_is_lent(&opt->runtime.packing.bundles[bundle]);
 }
 
 /* Flat parts of one parameter are of several ranks. */

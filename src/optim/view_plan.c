@@ -17,10 +17,6 @@ dmuon_plan dmuon_optimizer_plan(DMuonOptimizer opt) {
 
 static const dmuon_plan_step one_step = {.micro_batches = 1};
 
-static int64_t bytes_of(int64_t count, DMuonDType dtype) {
-  return count * (int64_t)dmuon_dtype_bytes(dtype);
-}
-
 /* The rank in the model's mesh that sits at (r, s) of a registry mesh, at this rank's tp. */
 static int rank_at(const dmuon_registry *registry, int m, int r, int s) {
   const dmuon_registry_mesh *mesh = &registry->meshes[m];
@@ -158,7 +154,7 @@ static json_t *totals_json(const dmuon_plan *plan) {
   for (int b = 0; b < plan->packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &plan->packing->bundles[b];
     for (int i = 0; i < bundle->shard_segment_count; i++) {
-      const int64_t bytes = bytes_of(bundle->shard_segments[i].payload, bundle->dtype);
+      const int64_t bytes = dmuon_dtype_span(bundle->shard_segments[i].payload, bundle->dtype);
       if (bytes > largest) largest = bytes;
     }
   }
@@ -180,7 +176,7 @@ static json_t *segments_json(const dmuon_plan *plan, const dmuon_bundle *bundle)
         list, json_pack("{s:i, s:i, s:I, s:I}", "shard", segment->root, "root_rank",
                         rank_at(plan->registry, bundle->mesh, r, segment->root), "elements",
                         (json_int_t)segment->payload, "bytes",
-                        (json_int_t)bytes_of(segment->payload, bundle->dtype)));
+                        (json_int_t)dmuon_dtype_span(segment->payload, bundle->dtype)));
   }
   return list;
 }
@@ -196,10 +192,10 @@ static json_t *bundle_json(const dmuon_plan *plan, int index) {
       dmuon_residency_name(bundle->residency), "mesh", plan->registry->meshes[bundle->mesh].name,
       "dtype", dmuon_dtype_name(bundle->dtype), "grad_dtype", dmuon_dtype_name(bundle->grad_dtype),
       "sum_dtype", dmuon_dtype_name(bundle->sum_dtype), "param_count", bundle->count, "elements",
-      (json_int_t)elements, "bytes", (json_int_t)bytes_of(elements, bundle->dtype), "home_bytes",
-      (json_int_t)bytes_of(bundle->home_count, bundle->dtype), "updated_elements",
-      (json_int_t)bundle->mine_count, "publish_operations",
-      bundle->residency == DMUON_RESIDENCY_REPLICATED ? 1 : bundle->bucket_count, "owner_segments",
+      (json_int_t)elements, "bytes", (json_int_t)dmuon_dtype_span(elements, bundle->dtype),
+      "home_bytes", (json_int_t)dmuon_dtype_span(bundle->home_count, bundle->dtype),
+      "updated_elements", (json_int_t)bundle->mine_count, "publish_operations",
+      !dmuon_bundle_is_lent(bundle) ? 1 : bundle->bucket_count, "owner_segments",
       segments_json(plan, bundle), "step", traffic_json(&traffic, 1));
 }
 
@@ -219,7 +215,7 @@ static json_t *param_json(const dmuon_plan *plan, const dmuon_bundle *bundle, in
       dmuon_dtype_name(param->dtype), "grad_dtype", dmuon_dtype_name(param->grad_dtype),
       "master_dtype", dmuon_dtype_name(param->master_dtype), "state_dtype",
       dmuon_dtype_name(param->state_dtype), "elements", (json_int_t)param->numel, "bytes",
-      (json_int_t)bytes_of(param->numel, param->dtype), "updated_elements",
+      (json_int_t)dmuon_dtype_span(param->numel, param->dtype), "updated_elements",
       (json_int_t)(p->is_mine ? p->mine_count : 0));
   if (!json) return NULL;
   const int root = rank_at(plan->registry, bundle->mesh, r, s);

@@ -3,6 +3,7 @@
 #include "backend/host/transfer.h"
 
 #include "backend/host/engine.h"
+#include "comm/bootstrap_link.h"
 
 enum { KIND_DATA = 0, KIND_READY };
 
@@ -112,36 +113,19 @@ DMuonErrorCode dmuon_transfer_advance(dmuon_transfer_port *port, dmuon_transfer 
   return DMUON_SUCCESS;
 }
 
-/* Nonzero when the request is over, with or without its message. */
-static int is_over(MPI_Request *request) {
-  int done = 0;
-  return *request == MPI_REQUEST_NULL ||
-         (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done);
-}
-
-/* A cancelled receive that had not met its message yet ends at once, whatever other ranks do; the
- * looks are for libraries that need some calls for it. */
-static int cancel(MPI_Request *request) {
-  enum { LOOKS = 100 };
-  if (is_over(request)) return 1;
-  if (MPI_Cancel(request) != MPI_SUCCESS) return 0;
-  for (int i = 0; i < LOOKS; i++)
-    if (is_over(request)) return 1;
-  return 0;
-}
-
 int dmuon_transfer_give_up(dmuon_transfer *transfer) {
   int finalized = 1, over = 1;
   if (!dmuon_transfer_is_pending(transfer)) return 0;
   MPI_Finalized(&finalized);
   if (transfer->state == DMUON_TRANSFER_ASKING) {
-    if (!finalized) (void)cancel(&transfer->ready); /* empty: there is no buffer to care for */
+    if (!finalized)
+      (void)dmuon_link_take_back(&transfer->ready); /* empty: there is no buffer to care for */
   } else if (finalized) {
     over = transfer->data == MPI_REQUEST_NULL;
   } else if (transfer->is_send || transfer->bytes > DMUON_TRANSFER_EAGER) {
-    over = is_over(&transfer->data);
+    over = dmuon_link_is_over(&transfer->data);
   } else {
-    over = cancel(&transfer->data);
+    over = dmuon_link_take_back(&transfer->data);
   }
   transfer->state = DMUON_TRANSFER_IDLE;
   return !over;
