@@ -275,3 +275,29 @@ void case_reference_free(ref_param *params) {
     free(params[p].exp_avg_sq);
   }
 }
+
+DMuonErrorCode case_open(MPI_Comm comm, const char *device, int async, DMuonMesh *mesh,
+                         step_case *c) {
+  DMUON_CALL(DMuonMeshCreate(comm, mesh));
+  DMUON_CALL(DMuonMeshSetOption(*mesh, "device", device));
+  DMUON_CALL(DMuonMeshSetOption(*mesh, "replicate", "2"));
+  DMUON_CALL(case_create(*mesh, c));
+  return DMuonOptimizerSetAsync(c->opt, async);
+}
+
+DMuonErrorCode case_step(step_case *c, int step) {
+  case_fill_gradients(c, step, 0);
+  return DMuonOptimizerStep(c->opt);
+}
+
+DMuonErrorCode case_good_run(int steps, uint64_t *hash) {
+  DMuonMesh mesh = NULL;
+  step_case c = {0};
+  DMuonErrorCode code = case_open(MPI_COMM_WORLD, "host", 0, &mesh, &c);
+  if (!code) code = case_set_up(mesh, &c);
+  for (int t = 0; t < steps && !code; t++) code = case_step(&c, t);
+  *hash = case_hash(&c);
+  case_destroy(&c);
+  DMuonMeshDestroy(&mesh);
+  return code;
+}

@@ -54,6 +54,13 @@ DMuonErrorCode case_create_as(DMuonMesh mesh, int is_lent, step_case *c);
 /* Also asks the mesh for the data rank. */
 DMuonErrorCode case_set_up(DMuonMesh mesh, step_case *c);
 void case_destroy(step_case *c);
+/* A mesh of two rows on comm, and the case on it, nothing set up. */
+DMuonErrorCode case_open(MPI_Comm comm, const char *device, int async, DMuonMesh *mesh,
+                         step_case *c);
+/* The gradients of a step, and the step. */
+DMuonErrorCode case_step(step_case *c, int step);
+/* A whole life on MPI_COMM_WORLD without accidents: what the weights come to after so many steps. */
+DMuonErrorCode case_good_run(int steps, uint64_t *hash);
 
 int64_t case_numel(int param);
 /* Values that the parameter's dtype, and for gradients sums of 8 of them, hold exactly. */

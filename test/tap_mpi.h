@@ -36,6 +36,20 @@ static int tap_mpi_agree(int condition) {
   return first == tap_size;
 }
 
+/* The value of all ranks, or -1 when they differ. */
+static int TAP_UNUSED tap_mpi_common(int value) {
+  int both[2] = {value, -value};
+  MPI_Request request;
+  MPI_Iallreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, tap_comm, &request);
+  tap_mpi_wait(&request);
+  return both[0] == -both[1] ? both[0] : -1;
+}
+
+/* Whether any rank says so. */
+static int TAP_UNUSED tap_mpi_any(int yes) {
+  return tap_mpi_common(yes ? 1 : 0) != 0;
+}
+
 static void TAP_UNUSED tap_mpi_barrier(void) {
   MPI_Request request;
   MPI_Ibarrier(tap_comm, &request);

@@ -117,19 +117,6 @@ static DMuonErrorCode hash_of(const world *w, uint64_t *hash) {
   return DMUON_SUCCESS;
 }
 
-/* The code of rank 0, or -1 when ranks differ. */
-static int common(DMuonErrorCode code) {
-  int both[2] = {(int)code, -(int)code};
-  MPI_Request request;
-  MPI_Iallreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
-  tap_mpi_wait(&request);
-  return both[0] == -both[1] ? both[0] : -1;
-}
-
-static int any(int yes) {
-  return common((DMuonErrorCode)(yes ? 1 : 0)) != 0;
-}
-
 static void dispose(world *w, int64_t *bytes) {
   DMuonOptimizerDestroy(&w->opt);
   DMuonModelDestroy(&w->model);
@@ -154,12 +141,12 @@ int main(int argc, char **argv) {
   for (int k = 1, failing = 1; failing && k < LIMIT; k++) {
     failing = 0;
     code = build(k, &w);
-    if (any(code != 0)) known = 0;
+    if (tap_mpi_any(code != 0)) known = 0;
     code = DMuonOptimizerSetUp(w.opt);
-    int result = common(code);
+    int result = tap_mpi_common((int)code);
     if (result == 0) {
       code = use(&w);
-      result = common(code);
+      result = tap_mpi_common((int)code);
     }
     failing = result != 0;
     if (result == -1) same = 0;
@@ -169,11 +156,11 @@ int main(int argc, char **argv) {
     }
     if (!w.mesh->object.is_set_up) DMuonMeshSetOption(w.mesh, "fail_allocation", "0");
     w.mesh->context.memory.fail_at = 0;
-    if (failing && k % 4 && !any(DMuonErrorIsFatal(code))) {
+    if (failing && k % 4 && !tap_mpi_any(DMuonErrorIsFatal(code))) {
       code = DMuonOptimizerSetUp(w.opt);
       if (!code) code = use(&w);
       if (!code) code = hash_of(&w, &got);
-      if (any(code != 0)) {
+      if (tap_mpi_any(code != 0)) {
         if (again) tap_diag("k = %d: again: %s", k, DMuonErrorGetMessage());
         again = 0;
       } else if (w.opt->info.step != STEPS || got != expected) {
@@ -181,7 +168,7 @@ int main(int argc, char **argv) {
       }
     }
     dispose(&w, &bytes);
-    if (any(bytes > usual)) {
+    if (tap_mpi_any(bytes > usual)) {
       if (tight)
         tap_diag("k = %d: %lld bytes left, usually %lld", k, (long long)bytes, (long long)usual);
       tight = 0;

@@ -43,35 +43,9 @@ static int is_revoked(DMuonErrorCode code, int rank, const char *why) {
 
 /* ---- a small model, and what it comes to without accidents ----------------------------------- */
 
-static DMuonErrorCode open_case(MPI_Comm comm, const char *device, int async, DMuonMesh *mesh,
-                                step_case *c) {
-  DMUON_CALL(DMuonMeshCreate(comm, mesh));
-  DMUON_CALL(DMuonMeshSetOption(*mesh, "device", device));
-  DMUON_CALL(DMuonMeshSetOption(*mesh, "replicate", "2"));
-  DMUON_CALL(case_create(*mesh, c));
-  return DMuonOptimizerSetAsync(c->opt, async);
-}
-
-static DMuonErrorCode step_once(step_case *c, int step) {
-  case_fill_gradients(c, step, 0);
-  return DMuonOptimizerStep(c->opt);
-}
-
-static DMuonErrorCode good_run(uint64_t *hash) {
-  DMuonMesh mesh = NULL;
-  step_case c = {0};
-  DMuonErrorCode code = open_case(MPI_COMM_WORLD, "host", 0, &mesh, &c);
-  if (!code) code = case_set_up(mesh, &c);
-  for (int t = 0; t < STEPS && !code; t++) code = step_once(&c, t);
-  *hash = case_hash(&c);
-  case_destroy(&c);
-  DMuonMeshDestroy(&mesh);
-  return code;
-}
-
 static void goes_on(const char *label) {
   uint64_t hash = 0;
-  const DMuonErrorCode code = good_run(&hash);
+  const DMuonErrorCode code = case_good_run(STEPS, &hash);
   if (!tap_ok(!code && hash == expected, "%s: a new mesh goes on, to the right bits", label) &&
       code)
     fprintf(stderr, "# rank %d: %s\n", tap_rank, DMuonErrorGetMessage());
@@ -85,10 +59,10 @@ static void revoked(const char *label, place where, const char *device) {
   step_case c = {0};
   static double data[512];
   const int victim = tap_rank == VICTIM;
-  DMuonErrorCode code = open_case(MPI_COMM_WORLD, device, where == BEHIND_A_STEP, &mesh, &c);
+  DMuonErrorCode code = case_open(MPI_COMM_WORLD, device, where == BEHIND_A_STEP, &mesh, &c);
   if (!code && where > AT_MESH_SET_UP) code = DMuonMeshSetUp(mesh);
   if (!code && where > AT_SET_UP) code = case_set_up(mesh, &c);
-  if (!code && where > AT_STEP) code = step_once(&c, 0);
+  if (!code && where > AT_STEP) code = case_step(&c, 0);
   if (!tap_ok(!code, "%s: until then no call fails", label)) tap_diag("%s", DMuonErrorGetMessage());
   tap_mpi_barrier();
   const double began = now();
@@ -110,10 +84,10 @@ static void revoked(const char *label, place where, const char *device) {
         break;
       case BEHIND_A_STEP: /* the step itself may have been done before */
         code = DMuonOptimizerWait(c.opt);
-        if (!code) code = step_once(&c, 1);
+        if (!code) code = case_step(&c, 1);
         break;
       default:
-        code = step_once(&c, 1);
+        code = case_step(&c, 1);
     }
   }
   tap_ok(is_revoked(code, VICTIM, reason), "%s: all hear, with rank and reason", label);
@@ -274,24 +248,24 @@ static void overlapping(void) {
   const int broken = tap_rank / 2 == VICTIM / 2;
   int good = 1;
   MPI_Comm_split(MPI_COMM_WORLD, tap_rank / 2, tap_rank, &pair);
-  DMuonErrorCode code = open_case(MPI_COMM_WORLD, "host", 0, &all, &a);
+  DMuonErrorCode code = case_open(MPI_COMM_WORLD, "host", 0, &all, &a);
   if (!code) code = case_set_up(all, &a);
   if (!code) code = DMuonMeshCreate(pair, &mine);
   if (!code) code = DMuonMeshSetName(mine, "pair");
   if (!code) code = case_create(mine, &b);
   if (!code) code = case_set_up(mine, &b);
-  if (!code) code = step_once(&b, 0);
+  if (!code) code = case_step(&b, 0);
   if (!tap_ok(!code, "two meshes")) tap_diag("%s", DMuonErrorGetMessage());
   if (tap_rank == VICTIM) (void)DMuonMeshRevoke(mine, reason);
-  for (int t = 0; t < STEPS && !code; t++) code = step_once(&a, t);
+  for (int t = 0; t < STEPS && !code; t++) code = case_step(&a, t);
   tap_ok(!code && case_hash(&a) == expected, "one is given up, the other goes on");
-  code = step_once(&b, 1);
+  code = case_step(&b, 1);
   if (broken)
     good = is_revoked(code, VICTIM % 2, reason) && strstr(DMuonErrorGetMessage(), "\"pair\"");
   else
     good = !code;
   tap_ok(good, "it is broken for its ranks, by name, and fine for another pair");
-  code = step_once(&a, STEPS);
+  code = case_step(&a, STEPS);
   tap_ok(!code, "the other still goes on");
   case_destroy(&b);
   DMuonMeshDestroy(&mine);
@@ -416,7 +390,7 @@ int main(int argc, char **argv) {
     tap_skip_all("wants 4 ranks");
     return tap_mpi_done();
   }
-  const DMuonErrorCode code = good_run(&expected);
+  const DMuonErrorCode code = case_good_run(STEPS, &expected);
   if (!tap_ok(!code, "nobody gives up")) tap_diag("%s", DMuonErrorGetMessage());
   revoked("others set up the mesh", AT_MESH_SET_UP, "host");
   revoked("others set up", AT_SET_UP, "host");

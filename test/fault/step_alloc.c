@@ -86,20 +86,6 @@ static DMuonErrorCode use(world *w) {
   return DMuonOptimizerGetState(w->opt, 0, "momentum", state, DMUON_ALL);
 }
 
-/* The code of rank 0, or -1 when ranks differ. */
-static int common(DMuonErrorCode code) {
-  int both[2] = {(int)code, -(int)code};
-  MPI_Request request;
-  MPI_Iallreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
-  tap_mpi_wait(&request);
-  return both[0] == -both[1] ? both[0] : -1;
-}
-
-/* Whether any rank says so. */
-static int any(int yes) {
-  return common((DMuonErrorCode)(yes ? 1 : 0)) != 0;
-}
-
 static void dispose(world *w, int64_t *bytes) {
   DMuonOptimizerDestroy(&w->opt);
   DMuonModelDestroy(&w->model);
@@ -124,13 +110,13 @@ int main(int argc, char **argv) {
   for (int k = 1, failing = 1; failing && k < LIMIT; k++) {
     failing = 0;
     code = build(k, &w);
-    if (any(code != 0)) {
+    if (tap_mpi_any(code != 0)) {
       tap_diag("k = %d: before set-up: %s", k, DMuonErrorGetMessage());
       known = 0;
     }
     code = DMuonOptimizerSetUp(w.opt);
     for (int stage = 0; stage < 2; stage++) {
-      const int got = common(code);
+      const int got = tap_mpi_common((int)code);
       if (got == -1) same = 0;
       if (got == 0 && stage == 0) {
         code = use(&w);
@@ -156,7 +142,7 @@ int main(int argc, char **argv) {
     if (failing && !DMuonErrorIsFatal(code)) {
       code = DMuonOptimizerSetUp(w.opt);
       if (!code && w.opt->info.step == 0) code = use(&w);
-      if (any(code != 0)) {
+      if (tap_mpi_any(code != 0)) {
         if (again) tap_diag("k = %d: again: %s", k, DMuonErrorGetMessage());
         again = 0;
       } else if (w.opt->info.step != STEPS || hash_of(&w) != expected) {
@@ -164,7 +150,7 @@ int main(int argc, char **argv) {
       }
     }
     dispose(&w, &bytes);
-    if (any(bytes != usual)) {
+    if (tap_mpi_any(bytes != usual)) {
       if (tight)
         tap_diag("k = %d: %lld bytes left, usually %lld", k, (long long)bytes, (long long)usual);
       tight = 0;

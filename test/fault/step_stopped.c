@@ -23,32 +23,6 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static DMuonErrorCode open_case(const char *device, int async, DMuonMesh *mesh, step_case *c) {
-  DMUON_CALL(DMuonMeshCreate(MPI_COMM_WORLD, mesh));
-  DMUON_CALL(DMuonMeshSetOption(*mesh, "device", device));
-  DMUON_CALL(DMuonMeshSetOption(*mesh, "replicate", "2"));
-  DMUON_CALL(case_create(*mesh, c));
-  return DMuonOptimizerSetAsync(c->opt, async);
-}
-
-static DMuonErrorCode step_once(step_case *c, int step) {
-  case_fill_gradients(c, step, 0);
-  return DMuonOptimizerStep(c->opt);
-}
-
-/* A life without accidents: also the proof that the process can go on. */
-static DMuonErrorCode good_run(uint64_t *hash) {
-  DMuonMesh mesh = NULL;
-  step_case c = {0};
-  DMuonErrorCode code = open_case("host", 0, &mesh, &c);
-  if (!code) code = case_set_up(mesh, &c);
-  for (int t = 0; t < STEPS && !code; t++) code = step_once(&c, t);
-  *hash = case_hash(&c);
-  case_destroy(&c);
-  DMuonMeshDestroy(&mesh);
-  return code;
-}
-
 /* STOPPED: like SOMEWHERE, by a signal, until rank 0 lets it go on. */
 typedef enum { AT_SET_UP, AT_STEP, AT_STATE, SOMEWHERE, STOPPED } place;
 
@@ -59,13 +33,13 @@ static DMuonErrorCode call(place where, DMuonMesh mesh, step_case *c) {
     case AT_SET_UP:
       return case_set_up(mesh, c);
     case AT_STEP:
-      return step_once(c, 0);
+      return case_step(c, 0);
     case AT_STATE:
       return DMuonOptimizerGetState(c->opt, c->id[0], "momentum", data, DMUON_ALL);
     case SOMEWHERE:
     case STOPPED:
       for (int t = 0; t < 1000000; t++)
-        if ((code = step_once(c, t))) return code;
+        if ((code = case_step(c, t))) return code;
       break;
   }
   return DMUON_SUCCESS;
@@ -84,10 +58,10 @@ static void stopped(const char *label, place where, const char *device, int asyn
   DMuonMesh mesh = NULL;
   step_case c = {0};
   const int victim = tap_rank == VICTIM;
-  DMuonErrorCode code = open_case(device, async, &mesh, &c);
+  DMuonErrorCode code = case_open(MPI_COMM_WORLD, device, async, &mesh, &c);
   if (!code) code = DMuonMeshSetUp(mesh);
   if (!code && where != AT_SET_UP) code = case_set_up(mesh, &c);
-  if (!code && where > AT_STEP) code = step_once(&c, 0);
+  if (!code && where > AT_STEP) code = case_step(&c, 0);
   if (!code && where > AT_STEP) code = DMuonOptimizerWait(c.opt);
   if (!code) code = DMuonMeshSetTimeout(mesh, TIMEOUT);
   if (!tap_ok(!code, "%s: until then no call fails", label)) tap_diag("%s", DMuonErrorGetMessage());
@@ -132,7 +106,7 @@ static void stopped(const char *label, place where, const char *device, int asyn
   DMuonMeshDestroy(&mesh);
   tap_ok(mesh == NULL, "%s: destroyed", label);
   uint64_t hash = 0;
-  code = good_run(&hash);
+  code = case_good_run(STEPS, &hash);
   if (!tap_ok(!code && hash == expected, "%s: a new mesh goes on, to the right bits", label))
     tap_diag("%s", DMuonErrorGetMessage());
 }
@@ -140,7 +114,7 @@ static void stopped(const char *label, place where, const char *device, int asyn
 int main(int argc, char **argv) {
   tap_mpi_init(&argc, &argv);
   tap_plan(0);
-  const DMuonErrorCode code = good_run(&expected);
+  const DMuonErrorCode code = case_good_run(STEPS, &expected);
   if (!tap_ok(!code, "nobody stops")) tap_diag("%s", DMuonErrorGetMessage());
   stopped("never sets up", AT_SET_UP, "host", 0, 0);
   stopped("never steps", AT_STEP, "host", 0, 0);

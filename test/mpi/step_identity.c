@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pairs.h"
 #include "step_case.h"
 #include "tap_mpi.h"
 
@@ -162,40 +163,13 @@ static void compare(way how, const int *pick, const char *device, const outcome 
 
 /* ---- every pair of values -------------------------------------------------------------------- */
 
-static unsigned char met[CHOICES][VALUES][CHOICES][VALUES];
+static pairs table;
 
-static int new_pairs(const int *pick, int mark) {
-  int count = 0;
-  for (int i = 0; i < CHOICES; i++)
-    for (int j = 0; j < i; j++) {
-      count += !met[i][pick[i]][j][pick[j]];
-      if (mark) met[i][pick[i]][j][pick[j]] = 1;
-    }
-  return count;
-}
-
-/* The best of some random picks; 0 when every pair has met. The same on all ranks. */
-static int next_pick(uint64_t *seed, int *pick) {
-  int best = 0, left = 0;
-  for (int i = 0; i < CHOICES; i++)
-    for (int j = 0; j < i; j++)
-      for (int a = 0; a < choices[i].count; a++)
-        for (int b = 0; b < choices[j].count; b++) left += !met[i][a][j][b];
-  if (left == 0) return 0;
-  while (best == 0)
-    for (int try = 0; try < 200; try++) {
-      int candidate[CHOICES];
-      for (int i = 0; i < CHOICES; i++) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        candidate[i] = (int)((*seed >> 33) % (uint64_t)choices[i].count);
-      }
-      const int count = new_pairs(candidate, 0);
-      if (count <= best) continue;
-      best = count;
-      memcpy(pick, candidate, sizeof candidate);
-    }
-  new_pairs(pick, 1);
-  return 1;
+static void begin_pairs(void) {
+  _Static_assert((int)CHOICES <= (int)PAIRS_CHOICES && (int)VALUES <= (int)PAIRS_VALUES,
+                 "the table of pairs is too small");
+  table = (pairs){.choices = CHOICES};
+  for (int i = 0; i < CHOICES; i++) table.values[i] = choices[i].count;
 }
 
 static void run_way(way how) {
@@ -216,8 +190,8 @@ static void run_way(way how) {
          way_names[how]);
   tap_is_int(sum_over_ranks(first.here), STEPS * first.calls,
              "%s: one Newton-Schulz a matrix a step over all ranks", way_names[how]);
-  memset(met, 0, sizeof met);
-  while (next_pick(&seed, pick)) compare(how, pick, NULL, &first);
+  begin_pairs();
+  while (pairs_next(&table, &seed, pick)) compare(how, pick, NULL, &first);
   for (int s = 1; s <= SEEDS; s++) {
     char device[40];
     int other[CHOICES] = {0};
