@@ -4,8 +4,8 @@
  *
  * A part of the network is a group of the model. Forward and backward of a part stand between Begin
  * and End of its group; inside, GetArrays tells where its tensors and gradients are. Lent gradients
- * come zeroed, as the network adds to them. With bf16 the network works on widened copies of what
- * is lent. */
+ * come zeroed, as the network adds to them. With bf16, and where the library computes on a GPU, the
+ * network works on (widened) copies of what is lent. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,23 +17,30 @@ static int half(const Training *run) {
   return run->dtype == DMUON_BFLOAT16;
 }
 
+/* The network works on copies. */
+static int copies(const Training *run) {
+  return half(run) || run->remote;
+}
+
 static int allocate(Training *run) {
   Gpt *gpt = run->gpt;
-  int64_t room = 0;
+  int64_t room = 0, largest = 0;
   for (int part = 0; part < gpt_parts(gpt); part++) {
     int first;
     const int count = gpt_part_tensors(gpt, part, &first);
     int64_t numel = 0;
     for (int i = first; i < first + count; i++) {
       const int64_t one = gpt->tensor[i].numel;
-      numel = half(run) ? numel + one : numel > one ? numel : one;
+      numel += one;
+      if (one > largest) largest = one;
     }
     if (numel > room) room = numel;
   }
   run->group = calloc((size_t)gpt_parts(gpt), sizeof *run->group);
   run->weights = calloc((size_t)room, sizeof *run->weights);
-  run->gradients = half(run) ? malloc((size_t)room * sizeof *run->gradients) : NULL;
-  return run->group && run->weights && (run->gradients || !half(run)) ? 0 : -1;
+  run->gradients = malloc((size_t)room * sizeof *run->gradients);
+  run->weights16 = malloc((size_t)largest * sizeof *run->weights16);
+  return run->group && run->weights && run->gradients && run->weights16 ? 0 : -1;
 }
 
 static DMuonErrorCode add(Training *run) {
@@ -63,8 +70,8 @@ static DMuonErrorCode start(Training *run) {
     const GptTensor *t = &gpt->tensor[i];
     for (int l = 0; l < (t->layers ? t->layers : 1); l++) {
       if (run->rank == 0) gpt_initial(gpt, (uint64_t)run->settings->seed, i, l, run->weights);
-      if (half(run)) train_narrow((uint16_t *)run->gradients, run->weights, t->numel);
-      const void *values = half(run) ? (void *)run->gradients : run->weights;
+      if (half(run)) train_narrow(run->weights16, run->weights, t->numel);
+      const void *values = half(run) ? (void *)run->weights16 : run->weights;
       DMUON_CALL(DMuonOptimizerSetParam(run->opt, run->id[i] + l, values, 0));
     }
   }
@@ -77,6 +84,19 @@ static DMuonErrorCode start(Training *run) {
   return DMUON_SUCCESS;
 }
 
+static DMuonErrorCode copy_values(Training *run, float *to, const void *lent, int64_t numel) {
+  if (!half(run)) return DMuonMeshCopy(run->mesh, to, lent, numel * (int64_t)sizeof *to);
+  DMUON_CALL(DMuonMeshCopy(run->mesh, run->weights16, lent, numel * (int64_t)sizeof(uint16_t)));
+  train_widen(to, run->weights16, numel);
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode copy_gradient(Training *run, void *lent, const float *from, int64_t numel) {
+  if (!half(run)) return DMuonMeshCopy(run->mesh, lent, from, numel * (int64_t)sizeof *from);
+  train_narrow(run->weights16, from, numel);
+  return DMuonMeshCopy(run->mesh, lent, run->weights16, numel * (int64_t)sizeof(uint16_t));
+}
+
 /* Where the network finds the tensors of an open part, and with lent_dw where its gradients go;
  * these are kept for give_gradients. */
 static DMuonErrorCode take_arrays(Training *run, int part, const void *w[], void *dw[],
@@ -87,8 +107,8 @@ static DMuonErrorCode take_arrays(Training *run, int part, const void *w[], void
   int64_t at = 0;
   for (int i = first; i < first + count; i++) {
     const int64_t numel = run->gpt->tensor[i].numel;
-    if (half(run)) {
-      train_widen(run->weights + at, w[i], numel);
+    if (copies(run)) {
+      DMUON_CALL(copy_values(run, run->weights + at, w[i], numel));
       w[i] = run->weights + at;
       if (lent_dw) dw[i] = memset(run->gradients + at, 0, (size_t)numel * sizeof(float));
     } else if (lent_dw) {
@@ -99,12 +119,14 @@ static DMuonErrorCode take_arrays(Training *run, int part, const void *w[], void
   return DMUON_SUCCESS;
 }
 
-static void give_gradients(const Training *run, int part, void *const dw[], void *const lent_dw[]) {
+static DMuonErrorCode give_gradients(Training *run, int part, void *const dw[],
+                                     void *const lent_dw[]) {
   int first;
   const int count = gpt_part_tensors(run->gpt, part, &first);
-  for (int i = first; half(run) && i < first + count; i++) {
-    train_narrow(lent_dw[i], dw[i], run->gpt->tensor[i].numel);
+  for (int i = first; copies(run) && i < first + count; i++) {
+    DMUON_CALL(copy_gradient(run, lent_dw[i], dw[i], run->gpt->tensor[i].numel));
   }
+  return DMUON_SUCCESS;
 }
 
 /* With no sequences the brackets are opened and closed on nothing: in PROGRAM order all ranks open
@@ -143,7 +165,7 @@ static DMuonErrorCode backward(Training *run, int n) {
       if (block && run->settings->recompute) DMUON_CALL(recompute(run, part));
       DMUON_CALL(take_arrays(run, part, w, dw, lent_dw));
       gpt_part_backward(run->gpt, part, w, dw);
-      give_gradients(run, part, dw, lent_dw);
+      DMUON_CALL(give_gradients(run, part, dw, lent_dw));
     }
     DMUON_CALL(DMuonGroupBackwardEnd(run->group[part]));
   }
@@ -170,4 +192,8 @@ static DMuonErrorCode get(Training *run, int tensor, int l, void *data) {
   return DMuonOptimizerGetParam(run->opt, run->id[tensor] + l, data, DMUON_ALL);
 }
 
-const Form SHARDED = {allocate, add, start, pass, get};
+static void leave(Training *run) {
+  (void)run;
+}
+
+const Form SHARDED = {allocate, add, start, pass, get, leave};

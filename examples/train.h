@@ -1,5 +1,5 @@
 /* What the files of the training example share: the state of a run, and the two forms in which it
- * keeps its parameters. Each form is the same five functions:
+ * keeps its parameters. Each form is the same six functions:
  *
  *   replicated.c  in arrays of the network's own, whole on every rank: the way in for older codes
  *   sharded.c     in the library's memory, each with its owner, lent block by block
@@ -28,6 +28,8 @@ typedef struct {
   DMuonErrorCode (*pass)(Training *run, int n, int last, double *loss);
   /* Layer l of a tensor in the parameters' dtype. Collective. */
   DMuonErrorCode (*get)(Training *run, int tensor, int l, void *data);
+  /* Gives memory of the mesh's back, before the mesh goes and after the optimizer. */
+  void (*leave)(Training *run);
 } Form;
 
 struct Training {
@@ -41,10 +43,13 @@ struct Training {
   Gpt *gpt;
   unsigned char *text, *sequences; /* (text_size), (CHUNK, T + 1) */
   size_t text_size;
+  int remote;                 /* the library computes where the host cannot read: on a GPU */
   int id[GPT_TENSORS];        /* sharded: the library's name of a tensor, of layer 0 of a stack */
   DMuonGroup *group;          /* sharded: (parts), borrowed */
-  float *weights, *gradients; /* sharded: room for one tensor; with bf16 for one part, widened */
-  uint16_t *weights16, *gradients16; /* replicated with bf16: what the library sees */
+  float *weights, *gradients; /* sharded: room for one tensor; for the copies of one part, where the
+                                 network works on copies */
+  uint16_t *weights16, *gradients16; /* with bf16: all tensors (replicated), one tensor (sharded) */
+  void *lent_weights, *lent_gradients; /* replicated: what the library sees, whole */
   Report report;
 };
 

@@ -91,6 +91,10 @@ static void show_line(void *context, int level, const char *line) {
 static DMuonErrorCode attach(Training *run) {
   const Settings *s = run->settings;
   const int64_t D = s->width, qkv[] = {D, D, D};
+  const char *device;
+  DMUON_CALL(DMuonMeshSetUp(run->mesh));
+  DMUON_CALL(DMuonMeshGetOption(run->mesh, "device", &device, NULL));
+  run->remote = strncmp(device, "cuda", 4) == 0;
   DMUON_CALL(DMuonModelCreate(run->mesh, &run->model));
   DMUON_CALL(run->form->add(run));
   DMUON_CALL(DMuonModelSetBlocks(run->model, "h.*.attn.qkv.weight", 3, qkv, 1)); /* 3 matrices */
@@ -309,6 +313,7 @@ int main(int argc, char **argv) {
   }
   DMuonOptimizerDestroy(&run.opt);
   DMuonModelDestroy(&run.model);
+  if (run.form) run.form->leave(&run);
   if (files.json) fclose(files.json);
   if (files.save) fclose(files.save);
   release(&run);

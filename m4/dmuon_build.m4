@@ -77,6 +77,14 @@ AC_DEFUN([DMUON_FLAGS], [
     ])
     AS_IF([test $dmuon_cv_z_defs = yes], [DMUON_LDFLAGS="-Wl,-z,defs"])
   ])
+  dnl Functions that modules may call are still called by the library itself without a detour.
+  AC_CACHE_CHECK([whether the linker takes -Bsymbolic-functions], [dmuon_cv_bsymbolic], [
+    dmuon_save_LDFLAGS=$LDFLAGS
+    LDFLAGS="$LDFLAGS -Wl,-Bsymbolic-functions"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [dmuon_cv_bsymbolic=yes], [dmuon_cv_bsymbolic=no])
+    LDFLAGS=$dmuon_save_LDFLAGS
+  ])
+  AS_IF([test $dmuon_cv_bsymbolic = yes], [DMUON_LDFLAGS="$DMUON_LDFLAGS -Wl,-Bsymbolic-functions"])
   AC_SUBST([DMUON_LDFLAGS])
 ])
 
@@ -90,6 +98,7 @@ AC_DEFUN([DMUON_SUMMARY], [
   dmuon_row BLAS "$dmuon_with_blas" "$dmuon_blas_name, $dmuon_note_blas"
   dmuon_row jansson "$dmuon_with_jansson" "$dmuon_note_jansson"
   dmuon_row hwloc "$dmuon_with_hwloc" "$dmuon_note_hwloc"
+  dmuon_row CUDA "$dmuon_with_cuda" "$dmuon_note_cuda"
   AS_IF([test -n "$MPIRUN"], [dmuon_row launcher yes "$MPIRUN (tests and examples alone)"],
     [dmuon_row launcher no "no mpirun that fits $CC: tests on several ranks are skipped; MPIRUN=... names one"])
   dmuon_row library "" "shared $enable_shared, static $enable_static; installed in $prefix"

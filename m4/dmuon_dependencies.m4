@@ -44,9 +44,12 @@ AC_DEFUN([DMUON_WITH_JANSSON], [
     [json_t *o = json_object(); json_decref(o);])
 ])
 
-dnl hwloc is looked for and reported; nothing is linked with it as long as no source uses it.
+dnl hwloc 2.1 or later: distances by name, and files of version 2.
 AC_DEFUN([DMUON_WITH_HWLOC], [
   DMUON_WITH([hwloc], [what the machine looks like], [optional], [hwloc], [-lhwloc],
-    [hwloc.h], [hwloc_topology_init], [],
+    [hwloc.h], [hwloc_topology_init], [
+#if HWLOC_API_VERSION < 0x00020100
+#error hwloc is older than 2.1
+#endif],
     [hwloc_topology_t t; (void)hwloc_topology_init(&t);])
 ])

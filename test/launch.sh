@@ -34,6 +34,13 @@ limit=120
 case $ranks,$1 in 0,*sh) limit=600 ;; esac # a script has several runs, each with a limit of its own
 limit=${DMUON_TEST_TIMEOUT:-$((limit * slow))}
 
+# Programs whose name begins with cuda_ find the test double where others find the CUDA backend.
+case " $*" in
+  */cuda_*)
+    DMUON_MODULE_PATH=${abs_top_builddir:-.}/test/double/.libs
+    export DMUON_MODULE_PATH ;;
+esac
+
 # ---- what every process sees ----------------------------------------------------------------------
 threads=${DMUON_TEST_THREADS:-1}
 OPENBLAS_NUM_THREADS=$threads BLIS_NUM_THREADS=$threads MKL_NUM_THREADS=$threads OMP_NUM_THREADS=$threads

@@ -128,6 +128,7 @@ static int run(const bench_arguments *a, plain *p, void *in, void *out, timing *
 
 int bench_ns(const bench_arguments *given) {
   bench_arguments a = *given;
+  if (a.choices) return bench_choices(given);
   if (!a.rows) a.rows = 1024, a.cols = 4096;
   if (!a.repeat) a.repeat = 7;
   plain p = {.m = a.rows < a.cols ? a.rows : a.cols, .n = a.rows < a.cols ? a.cols : a.rows};

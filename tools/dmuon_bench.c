@@ -4,6 +4,9 @@
  *     times Newton-Schulz against the plain direct form with general products of the same BLAS, in
  *     turn, and compares medians; -ns_dtype bf16 iterates in another dtype than the default, which
  *     is that of the matrix, at least fp32
+ *   dmuon_bench ns -choices FILE [-shape 1024x4096] [-dtype fp32] [-ns_dtype DTYPE] [-repeat N]
+ *     measures which form of Newton-Schulz is faster for the shape, and how many matrices together
+ *     pay, on the device of -dmuon_device, and adds that to FILE, for the option ns_choices
  *   dmuon_bench accuracy [-shape 512x2048]
  *     error against the exact polynomial for all spectra, forms and dtypes
  *   mpirun -n N dmuon_bench memory [-shape 4096x4096] [-newton_schulz_steps N] [-json FILE]
@@ -72,7 +75,7 @@ static int usage(const char *wrong) {
           "fp32|fp64|bf16|fp16]\n"
           "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
           "         [-ns_dtype DTYPE] [-newton_schulz_steps N] [-json FILE] [-dmuon_OPTION VALUE]\n"
-          "         [-delay SECONDS] [-compute SECONDS]\n");
+          "         [-choices FILE] [-delay SECONDS] [-compute SECONDS]\n");
   return wrong ? 2 : 0;
 }
 
@@ -87,7 +90,9 @@ static int find_dtype(const char *value, DMuonDType *dtype, const char **name) {
 
 static int parse(int argc, char **argv, bench_arguments *a) {
   char rest;
+  int takes_choices = 0;
   a->argc = argc, a->argv = argv;
+  for (int i = 2; i + 1 < argc; i += 2) takes_choices |= !strcmp(argv[i], "-choices");
   for (int i = 2; i + 1 < argc; i += 2) {
     const char *name = argv[i], *value = argv[i + 1];
     int good = 1;
@@ -112,10 +117,12 @@ static int parse(int argc, char **argv, bench_arguments *a) {
       a->delay = value;
     } else if (!strcmp(name, "-compute")) {
       good = sscanf(value, "%lf%c", &a->compute, &rest) == 1 && a->compute > 0;
+    } else if (!strcmp(name, "-choices")) {
+      a->choices = value;
     } else if (!strcmp(name, "-json")) {
       a->json = value;
     } else if (!strncmp(name, "-dmuon_", 7) &&
-               (!strcmp(argv[1], "memory") || !strcmp(argv[1], "overlap"))) {
+               (!strcmp(argv[1], "memory") || !strcmp(argv[1], "overlap") || takes_choices)) {
       continue;
     } else {
       return usage(name);

@@ -1,14 +1,20 @@
 /* The mesh: replicate x shard x tp ranks, their communicators, device and options.
  *
  * A mesh is made over a communicator of the program, set up once, and used by models. Sizes may be
- * left to the library: shard is the ranks of a node (their greatest common divisor when nodes
- * differ), replicate the rest, tp one. Ranks are renumbered so that tp and shard groups stay inside
- * nodes whatever placement the launcher used; View shows how. Which part of the batch a rank reads
- * is asked with DMuonMeshGetDataRank. Every live mesh has communicators of its own.
+ * left to the library: shard is the ranks of an island (their greatest common divisor when islands
+ * differ), replicate the rest, tp one. An island is what the fastest links join: the NVLink domain
+ * of the ranks' GPUs, in a node or over several, else the node. Ranks are renumbered so that tp and
+ * shard groups stay inside islands whatever placement the launcher used; View shows how and why.
+ * Which part of the batch a rank reads is asked with DMuonMeshGetDataRank. Every live mesh has
+ * communicators of its own.
  *
  * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
- * in order), timeout (300), device (host, host:deferred,seed=N, host:trace, trace), reduce_fanin
- * (32), chunk_bytes (4194304), message_delay (0; seconds, for tests of overlap), fail_allocation
+ * in order), topology (auto; DMuonMeshSetTopology), island (auto, nvlink, node: what shard groups stay
+ * inside), bind (none, cores, gpu, all: carry out the places that View proposes, for as long as the
+ * process lives), measure_links (0; 1: measure what DMuonMeshGetLink tells, some 30 MB a rank and
+ * axis at SetUp), timeout (300), device (host, host:deferred,seed=N, host:trace, trace, cuda,
+ * cuda:ordinal=N,tf32,staged), module_path (where libdmuon_cuda.so is), reduce_fanin
+ * (32), chunk_bytes (4194304; 0: from the links' cost), message_delay (0; seconds, for tests of overlap), fail_allocation
  * (0; N: the N-th allocation from SetUp on fails, for tests). */
 #ifndef DMUON_MESH_H
 #define DMUON_MESH_H
@@ -29,6 +35,15 @@ typedef struct {
   double seconds_waited;
 } DMuonCommInfo;
 
+/* What carries an axis. Set struct_size = sizeof before the call. */
+typedef struct {
+  size_t struct_size;
+  DMuonLinkClass link_class;
+  int is_measured;         /* 0: estimated from what is known of the machine */
+  double latency_seconds;  /* of an operation */
+  double bytes_per_second; /* of one rank while all communicate; 0 where nothing is sent */
+} DMuonLinkInfo;
+
 /* level: 1 somebody should look at it (an option that nobody used), 2 once a set-up, 3 each step.
  */
 typedef void (*DMuonLogFunction)(void *ctx, int level, const char *line);
@@ -43,7 +58,9 @@ DMUON_API DMuonErrorCode DMuonMeshCreate(MPI_Comm comm, DMuonMesh *mesh);
 /* The same from a Fortran handle: an integer of `use mpi`, or comm%MPI_VAL of `use mpi_f08`. */
 DMUON_API DMuonErrorCode DMuonMeshCreateFortran(MPI_Fint comm, DMuonMesh *mesh);
 
-/* A mesh without ranks, communicators or MPI: models and partitions work on it, for any size.
+/* A mesh without ranks, communicators or MPI: models and partitions work on it, for any size. How a
+ * described machine would be used is asked of one, too: (N, 1, 1) for N ranks, SetTopology, and
+ * SetSizes with DMUON_DECIDE.
  * Sizes at least 1. Not collective; does not block. DMUON_ERR_ARGUMENT, DMUON_ERR_MEMORY. */
 DMUON_API DMuonErrorCode DMuonMeshCreatePlan(int replicate, int shard, int tp, DMuonMesh *mesh);
 
@@ -54,7 +71,9 @@ DMUON_API DMuonErrorCode DMuonMeshCreatePlan(int replicate, int shard, int tp, D
 DMUON_API DMuonErrorCode DMuonMeshSetName(DMuonMesh mesh, const char *name);
 
 /* Ranks an axis, at least 1, or DMUON_DECIDE where the machine shall say. Whether they fit is found
- * at SetUp (DMUON_ERR_SETUP: "replicate 3 x shard 2 x tp 1 = 6 ranks, the communicator has 8").
+ * at SetUp (DMUON_ERR_SETUP: "replicate 3 x shard 2 x tp 1 = 6 ranks, the communicator has 8"). A
+ * plan mesh has a machine to ask when topology says one; its ranks are then as many as were given
+ * last.
  * Local; before SetUp. Options replicate, shard, tp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int shard, int tp);
 
@@ -65,12 +84,37 @@ DMUON_API DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int sh
  * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int shard, int tp);
 
-/* Which device does the arithmetic; ordinal: which one of several, DMUON_DECIDE: the current one
- * (of no meaning for the host). DMUON_DEVICE_TRACE: nothing is carried out, operations are only
- * recorded; for plan meshes (DMUON_ERR_SETUP at SetUp of another).
- * Local, own ordinal; before SetUp. Option device. DMUON_ERR_UNSUPPORTED for a backend that is not
- * compiled in; DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+/* Which device does the arithmetic; ordinal: which one of several, as in cudaSetDevice, DMUON_DECIDE:
+ * the current one (of no meaning for the host). DMUON_DEVICE_CUDA: arrays given to the library lie in
+ * the GPU's memory (of this program, or of DMuonMeshAlloc); what it needs and does not find (driver,
+ * GPU, libraries) is said by SetUp, with DMUON_ERR_UNSUPPORTED. DMUON_DEVICE_TRACE: nothing is
+ * carried out, operations are only recorded; for plan meshes (DMUON_ERR_SETUP at SetUp of another).
+ * Local, own ordinal; before SetUp. Options device, module_path. DMUON_ERR_UNSUPPORTED for a backend
+ * that is not compiled in; DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
+
+/* Device memory comes from the program's own pool: one pool, not two that fight for the card. alloc
+ * is called by SetUps (and by DMuonMeshAlloc), never inside a step, with the device current and
+ * stream NULL, the default stream, behind which the memory is there (the library waits for that);
+ * release when nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the default.
+ * The host's memory does not come from it. ctx: kept until the last object on the mesh is destroyed.
+ * Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other, DMUON_ERR_STATE.
+ */
+DMUON_API DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunction alloc,
+                                               DMuonFreeFunction release, void *ctx);
+
+/* The machine: the path of an hwloc XML file (one node; all are taken to look like it), or a text for
+ * a cluster ("node:16 gpu:8 nvlink:all ib:4"; doc/design.md has the words). The job's nodes, by their
+ * lowest rank, are laid on the described ones in order, again and again when there are more; the
+ * ranks of a plan fill them one after another, one a GPU (a core where there is none). GPUs are then
+ * taken as this library would place ranks. Or one of: "auto" (the default): each node's lowest rank
+ * looks where that decides something (a GPU device, several nodes, binding); "detect": it looks
+ * anyway; "none": nobody looks, and nodes are all that is known. Copied. What could not be seen, and
+ * without hwloc that is much, is said by View.
+ * Local; before SetUp. Option topology. What is wrong with it is said by SetUp: DMUON_ERR_FILE,
+ * DMUON_ERR_FORMAT, DMUON_ERR_UNSUPPORTED (a file, without hwloc). DMUON_ERR_ARGUMENT,
+ * DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshSetTopology(DMuonMesh mesh, const char *topology);
 
 /* A function that gets the library's log lines; NULL: silent, the default. ctx is used until the
  * last object on the mesh is destroyed. Not collective; live. */
@@ -109,6 +153,23 @@ DMUON_API DMuonErrorCode DMuonMeshGetOption(DMuonMesh mesh, const char *name, co
  * before. From 200: the mesh is broken. */
 DMUON_API DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh);
 
+/* Memory where the mesh computes: on the host this process's, on a GPU that GPU's (not to be touched
+ * by the host). 256-byte aligned, content undefined; yours to give to DMuonMeshFree, before the mesh
+ * goes. With Copy, programs need no CUDA of their own. Not collective; does not block; after SetUp.
+ * DMUON_ERR_MEMORY, DMUON_ERR_ARGUMENT, DMUON_ERR_STATE (also on a plan mesh without a device). */
+DMUON_API DMuonErrorCode DMuonMeshAlloc(DMuonMesh mesh, int64_t bytes, void **ptr);
+
+/* Gives memory of DMuonMeshAlloc back and sets *ptr to NULL; nothing of yours or the library's may
+ * still use it (DMuonOptimizerWait). NULL, and a pointer to NULL: fine. Not collective. */
+DMUON_API DMuonErrorCode DMuonMeshFree(DMuonMesh mesh, void **ptr);
+
+/* dst[0..bytes) = src[0..bytes), which do not overlap; each is memory of the host or of the device.
+ * Comes after what your stream holds (DMuonOptimizerSetStream), and so after what the library lent
+ * you; it is done when the call returns. For set-up, results and tests: a loop's own copies are
+ * better made on its stream. Not collective; blocks for the copy. DMUON_ERR_ARGUMENT,
+ * DMUON_ERR_STATE, DMUON_ERR_DEVICE. */
+DMUON_API DMuonErrorCode DMuonMeshCopy(DMuonMesh mesh, void *dst, const void *src, int64_t bytes);
+
 /* The sizes of the axes. Outputs may be NULL. Not collective; after SetUp. DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetSizes(DMuonMesh mesh, int *replicate, int *shard, int *tp);
 
@@ -124,6 +185,10 @@ DMUON_API DMuonErrorCode DMuonMeshGetDataRank(DMuonMesh mesh, int *rank, int *si
 /* What this rank communicated along axis (DMUON_AXIS_ALL: all of them together). Not collective;
  * after SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshGetCommInfo(DMuonMesh mesh, DMuonAxis axis, DMuonCommInfo *info);
+
+/* What communication along axis (replicate, shard, tp) costs: the slowest link of its groups, the
+ * same on all ranks. Not collective; after SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+DMUON_API DMuonErrorCode DMuonMeshGetLink(DMuonMesh mesh, DMuonAxis axis, DMuonLinkInfo *info);
 
 /* This rank gives up, for a reason (copied; about 150 bytes of it reach the others; NULL: none).
  * The mesh is broken on all its ranks: pending and later calls return DMUON_ERR_REVOKED with the

@@ -153,6 +153,13 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetSampleCount(DMuonOptimizer opt, double
 DMUON_API DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, void *weights,
                                                  const void *gradients);
 
+/* Your stream, a cudaStream_t, on a mesh that computes with CUDA: brackets, steps and copies called
+ * from now on are ordered with it, both ways, and the host waits for neither. NULL: the default
+ * stream, which it is without this call. Optimizers on one mesh share it: the last call counts.
+ * The host has no streams and ignores it. Not collective, live. stream: borrowed until the next such
+ * call, or Destroy. */
+DMUON_API DMuonErrorCode DMuonOptimizerSetStream(DMuonOptimizer opt, void *stream);
+
 /* You changed your weights (loaded a file, swapped an average): data rank root's become everyone's,
  * the owners' masters follow; DMUON_ALL: they are equal already. Momentum and moments stay.
  * Collective over the model's mesh; blocks. */
@@ -224,7 +231,12 @@ DMUON_API DMuonErrorCode DMuonOptimizerCheckInvariants(DMuonOptimizer opt);
  * all ranks. Blocks, at most for the mesh's timeout at a time. Gradients are only read, and free on
  * return. A gradient that is not finite anywhere skips the step on every rank: nothing changes, and
  * it is still DMUON_SUCCESS (see GetStepInfo). DISAGREE: live values differ, named; nothing
- * changed. */
+ * changed.
+ *
+ * On a GPU it waits for the other ranks' calls alone, never for the GPU: gradients are read, and new
+ * values stand in your arrays, in the order of your stream; whether the step is skipped is decided
+ * there, and the host hears of it in GetStepInfo, GetState or Wait. Clipping is the exception: its
+ * norms are agreed on by the host, which waits for the gradients. */
 DMUON_API DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt);
 
 /* Step of n optimizers with names that differ (SetName), which must be those of all ranks that
@@ -240,7 +252,7 @@ DMUON_API DMuonErrorCode DMuonOptimizerStepMany(int n, const DMuonOptimizer *opt
 DMUON_API DMuonErrorCode DMuonOptimizerWait(DMuonOptimizer opt);
 
 /* What the last Step did. Not collective. With async, its seconds are there after Wait; until then
- * they are those of the step before. */
+ * they are those of the step before. On a GPU it waits until the step is done. */
 DMUON_API DMuonErrorCode DMuonOptimizerGetStepInfo(DMuonOptimizer opt, DMuonStepInfo *info);
 
 /* Writes rule, rates, owners, memory, counters and the plan of communication for people, once, from

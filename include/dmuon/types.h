@@ -57,6 +57,16 @@ typedef enum {
   DMUON_AXIS_ALL
 } DMuonAxis;
 
+/* What carries an axis: the slowest of the links between ranks of its groups. */
+typedef enum {
+  DMUON_LINK_NONE = 0, /* groups of one rank: nothing is sent */
+  DMUON_LINK_NVLINK,
+  DMUON_LINK_SHARED_MEMORY,
+  DMUON_LINK_PCIE,
+  DMUON_LINK_INFINIBAND,
+  DMUON_LINK_NETWORK /* between nodes whose ports are not known */
+} DMuonLinkClass;
+
 typedef enum {
   DMUON_ROUTE_MUON = 0,
   DMUON_ROUTE_ADAMW,
@@ -111,6 +121,11 @@ typedef enum { DMUON_ORDER_REGISTERED = 0, DMUON_ORDER_PROGRAM } DMuonOrder;
 typedef enum { DMUON_GRAD_ADD = 0, DMUON_GRAD_OVERWRITE } DMuonGradMode;
 
 typedef enum { DMUON_DEVICE_HOST = 0, DMUON_DEVICE_CUDA, DMUON_DEVICE_TRACE } DMuonDevice;
+
+/* Memory of the device that a mesh computes on, from the program's own pool, in the order of stream, a
+ * cudaStream_t. NULL is returned when there is none left. */
+typedef void *(*DMuonAllocFunction)(void *ctx, size_t bytes, void *stream);
+typedef void (*DMuonFreeFunction)(void *ctx, void *ptr, size_t bytes, void *stream);
 
 #ifdef __cplusplus
 }

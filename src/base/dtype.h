@@ -6,6 +6,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 int dmuon_dtype_is_valid(DMuonDType dtype);
 size_t dmuon_dtype_bytes(DMuonDType dtype);
@@ -39,5 +42,7 @@ double dmuon_dtype_get(DMuonDType dtype, const void *data, int64_t index);
 void dmuon_dtype_set(DMuonDType dtype, void *data, int64_t index, double value);
 /* The first element that is not finite, or -1. */
 int64_t dmuon_dtype_find_nonfinite(int64_t n, DMuonDType dtype, const void *data);
+
+DMUON_VISIBLE_END
 
 #endif

@@ -6,6 +6,10 @@
 
 #include <dmuon/error.h>
 
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
+
 #define DMUON_PRINTF(a, b) __attribute__((format(printf, a, b)))
 
 /* Replaces the thread's record by this failure and returns code. */
@@ -25,5 +29,7 @@ DMuonErrorCode dmuon_error_set(DMuonErrorCode code, const char *function, const 
 /* The first line of the record (what is wrong), without the call stack: what travels to the other
  * ranks when a failure is agreed on. Never NULL. */
 const char *dmuon_error_text(void);
+
+DMUON_VISIBLE_END
 
 #endif

@@ -17,4 +17,5 @@ libdmuon_core_la_SOURCES += \
   src/base/random.c src/base/random.h \
   src/base/sort.c src/base/sort.h \
   src/base/text.c src/base/text.h \
-  src/base/version.c
+  src/base/version.c \
+  src/base/visible.h

@@ -5,6 +5,9 @@
 #define DMUON_BASE_LOG_H
 
 #include "base/error.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 typedef struct {
   void (*function)(void *context, int level, const char *line);
@@ -12,5 +15,7 @@ typedef struct {
 } dmuon_logger;
 
 void dmuon_log(const dmuon_logger *logger, int level, const char *format, ...) DMUON_PRINTF(3, 4);
+
+DMUON_VISIBLE_END
 
 #endif

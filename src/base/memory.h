@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 typedef struct {
   int64_t bytes, peak_bytes; /* as asked for: in use now, and at most so far */
@@ -31,5 +34,7 @@ DMuonErrorCode dmuon_memory_strdup(dmuon_memory *memory, const char *text, char 
 void dmuon_memory_free(void *ptr);
 /* Frees and sets the pointer to NULL: dmuon_memory_release(&x->data). */
 #define dmuon_memory_release(pptr) (dmuon_memory_free(*(pptr)), (void)(*(pptr) = NULL))
+
+DMUON_VISIBLE_END
 
 #endif

@@ -14,6 +14,9 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 /* Numbers are decimal, with a '.' whatever the locale. */
 typedef enum {
@@ -133,5 +136,7 @@ void dmuon_options_unused(const dmuon_options *options, int table_count,
 /* The only getenv of the library; name is the whole name ("DMUON_OPTIONS_FILE"). NULL when unset or
  * empty. The string is the environment's. */
 const char *dmuon_environment(const char *name);
+
+DMUON_VISIBLE_END
 
 #endif

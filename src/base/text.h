@@ -5,6 +5,9 @@
 #define DMUON_BASE_TEXT_H
 
 #include "base/memory.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 typedef struct {
   dmuon_memory *memory;
@@ -25,5 +28,7 @@ DMuonErrorCode dmuon_text_write(const dmuon_text *text, const char *path);
 
 /* "1.2 GB", "17 MB": for people. buffer of at least 32. */
 const char *dmuon_text_bytes(char *buffer, double bytes);
+
+DMUON_VISIBLE_END
 
 #endif

@@ -15,6 +15,9 @@
 #define DMUON_COMM_AGREE_H
 
 #include "comm/bootstrap.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 /* into = into (+) from; ranks of `into` all come before those of `from`. */
 typedef void (*dmuon_combine)(void *into, const void *from, int64_t bytes, void *context);
@@ -52,5 +55,7 @@ DMuonErrorCode dmuon_agree_error(dmuon_bootstrap *bootstrap, const char *what, D
  * rank 0. other may be NULL. */
 DMuonErrorCode dmuon_agree_equal(dmuon_bootstrap *bootstrap, const char *what, uint64_t value,
                                  int *equal, int *other);
+
+DMUON_VISIBLE_END
 
 #endif

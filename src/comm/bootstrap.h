@@ -10,6 +10,9 @@
 #include <mpi.h>
 
 #include "base/context.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 typedef struct dmuon_bootstrap dmuon_bootstrap;
 
@@ -76,6 +79,14 @@ DMuonErrorCode dmuon_bootstrap_split(dmuon_bootstrap *bootstrap, int replicate, 
 /* The communicator of one axis and role through this rank (ranks in coordinate order along the
  * axis); MPI_COMM_SELF-like NULL handle MPI_COMM_NULL when the axis has size 1. */
 MPI_Comm dmuon_bootstrap_comm(const dmuon_bootstrap *bootstrap, DMuonAxis axis, dmuon_role role);
+/* This rank's coordinate along an axis, and the axis's size. */
+DMuonErrorCode dmuon_bootstrap_place(const dmuon_bootstrap *bootstrap, DMuonAxis axis, int *rank,
+                                     int *size);
+/* data of the rank with coordinate 0 of each line along axis becomes that of all ranks of its line.
+ * Collective over all ranks, each with its own code so far: all return the first failure, below 100
+ * as DMUON_ERR_SETUP. Only for an axis of several ranks. */
+DMuonErrorCode dmuon_bootstrap_share(dmuon_bootstrap *bootstrap, const char *what, DMuonAxis axis,
+                                     DMuonErrorCode code, void *data, int64_t bytes);
 
 /* inner_to_outer[i] = rank in outer of rank i of inner; -1 where it is not in outer. Local. */
 DMuonErrorCode dmuon_bootstrap_translate(const dmuon_bootstrap *inner, const dmuon_bootstrap *outer,
@@ -83,5 +94,7 @@ DMuonErrorCode dmuon_bootstrap_translate(const dmuon_bootstrap *inner, const dmu
 
 /* How many ranks, calls to MPI made by create and split so far: for tests of cost. */
 int64_t dmuon_bootstrap_mpi_calls(const dmuon_bootstrap *bootstrap);
+
+DMUON_VISIBLE_END
 
 #endif

@@ -4,6 +4,9 @@
 #define DMUON_COMM_BOOTSTRAP_PROCESS_H
 
 #include "base/error.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 typedef struct dmuon_listener dmuon_listener;
 struct dmuon_listener {
@@ -30,5 +33,7 @@ void dmuon_process_listen(void);
 DMuonErrorCode dmuon_process_add_listener(dmuon_listener *listener);
 /* One that was never added, or after MPI_Finalize: fine. */
 void dmuon_process_remove_listener(dmuon_listener *listener);
+
+DMUON_VISIBLE_END
 
 #endif

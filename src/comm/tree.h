@@ -6,6 +6,10 @@
 
 #include <stdint.h>
 
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
+
 #define DMUON_TREE_DEPTH 32 /* levels of any of these trees over at most 2^31 ranks */
 
 /* The association is that of a binary counter that is fed contributions 0, 1, ... in order: the sum
@@ -45,5 +49,7 @@ typedef struct {
 } dmuon_tree_spread;
 #define DMUON_SPREAD_DIRECT 4
 void dmuon_tree_spread_plan(int rank, int size, int root, dmuon_tree_spread *plan);
+
+DMUON_VISIBLE_END
 
 #endif

@@ -8,14 +8,18 @@
  * everything meanwhile, and they are where errors of asynchronous work come out.
  *
  * Matrices are row-major with a leading dimension ld >= columns, in elements. Pointers, scalars
- * passed by pointer (dmuon_norm, flags) and argument arrays stay valid until the operation is done;
- * argument structs are copied at issue. fp16 and bf16: inputs are widened, products are accumulated
+ * passed by pointer (dmuon_norm, indices, stamps) and argument arrays stay valid until the operation
+ * is done; argument structs are copied at issue. What the host reads of results lies in memory of
+ * alloc_host. fp16 and bf16: inputs are widened, products are accumulated
  * in fp32, and each operation rounds its result once. */
 #ifndef DMUON_DEVICE_DEVICE_H
 #define DMUON_DEVICE_DEVICE_H
 
 #include "base/context.h"
 #include "base/dtype.h"
+#include "base/visible.h"
+
+DMUON_VISIBLE_BEGIN
 
 typedef struct dmuon_device dmuon_device;
 typedef struct dmuon_queue dmuon_queue; /* of the backend */
@@ -70,6 +74,8 @@ typedef enum {
  * mu*b : b; EMA: b = b + (1-mu)*(g'-b) (first: from b = 0), u = nesterov ? g' + mu*(b-g') : b.
  * Where all that is read of an element is finite, b and u are: what would overflow becomes the
  * largest finite value of momentum_dtype, with its sign. */
+/* skip, here and below: NULL, or a number in device memory: where it is not zero when the operation
+ * runs, state and weights stay as they are (and value is still the weight, cast). */
 typedef struct {
   int64_t n;
   dmuon_momentum_form form;
@@ -81,7 +87,8 @@ typedef struct {
   DMuonDType momentum_dtype;
   const void *weight; /* read for l2 only */
   DMuonDType weight_dtype;
-  void *update; /* out; of momentum_dtype */
+  void *update; /* out; of momentum_dtype; undefined where skipped */
+  const float *skip;
 } dmuon_muon_momentum;
 
 /* w = decayed(w) - lr*update; value = cast(w), unless NULL. update already holds the scale. */
@@ -95,6 +102,8 @@ typedef struct {
   DMuonDType weight_dtype;
   void *value; /* out, or NULL; may be weight with the same type */
   DMuonDType value_dtype;
+  const float *skip;
+  int64_t *skipped; /* NULL, or a count in device memory that grows by one where skipped */
 } dmuon_muon_apply;
 
 /* p *= 1 - lr*wd; m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
@@ -112,7 +121,15 @@ typedef struct {
   DMuonDType weight_dtype;
   void *value;
   DMuonDType value_dtype;
+  const float *skip;
+  int64_t *skipped; /* the same; with it t = step - *skipped */
 } dmuon_adamw;
+
+/* So many products of one shape in one operation, their operands so many elements apart. NULL: one.
+ * A batch gives the bits of as many single operations. */
+typedef struct {
+  int64_t count, stride_a, stride_b, stride_c;
+} dmuon_batch;
 
 typedef struct {
   const char *name; /* "host" */
@@ -144,6 +161,12 @@ typedef struct {
    * comes before what is issued on queue from now on. */
   DMuonErrorCode (*lend)(dmuon_queue *queue);
   DMuonErrorCode (*reclaim)(dmuon_queue *queue, const void *ptr, int64_t bytes, int written);
+  /* Which of the caller's streams lend and reclaim mean from now on; NULL: the default one. An entry
+   * of NULL: the device knows no streams. */
+  DMuonErrorCode (*set_stream)(dmuon_device *device, void *stream);
+  /* Operations can reach these bytes of the caller's; else DMUON_ERR_ARGUMENT says where they are
+   * and what would be right. An entry of NULL: everything can be reached. */
+  DMuonErrorCode (*check_pointer)(dmuon_device *device, const void *ptr, int64_t bytes);
   /* The content is not needed any more and undefined until written again (NaN where a device looks
    * for those who read it all the same). */
   DMuonErrorCode (*discard)(dmuon_queue *queue, void *dst, int64_t bytes);
@@ -154,6 +177,10 @@ typedef struct {
   DMuonErrorCode (*alloc)(dmuon_device *device, int64_t bytes, void **ptr); /* 256-byte aligned */
   /* NULL is fine. A buffer that an operation given up may still use is left, not given back. */
   void (*free)(dmuon_device *device, void *ptr);
+  /* Memory that the host reads and writes between operations, and operations while they run: what
+   * they tell the host. Zeroed, 64-byte aligned. */
+  DMuonErrorCode (*alloc_host)(dmuon_device *device, int64_t bytes, void **ptr);
+  void (*free_host)(dmuon_device *device, void *ptr);
 
   DMuonErrorCode (*zero)(dmuon_queue *queue, void *dst, int64_t bytes);
   DMuonErrorCode (*copy)(dmuon_queue *queue, void *dst, const void *src, int64_t bytes);
@@ -165,17 +192,19 @@ typedef struct {
   /* c = alpha * op(a) op(b) + beta * c; m x n x k; beta 0 does not read c. */
   DMuonErrorCode (*gemm)(dmuon_queue *queue, DMuonDType dtype, int transpose_a, int transpose_b,
                          int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t lda,
-                         const void *b, int64_t ldb, double beta, void *c, int64_t ldc);
+                         const void *b, int64_t ldb, double beta, void *c, int64_t ldc,
+                         const dmuon_batch *batch);
   /* c (m x m) = alpha * a a^T + beta * c, a is m x k, c symmetric; all of c is written, its two
    * triangles bit for bit equal. */
   DMuonErrorCode (*syrk)(dmuon_queue *queue, DMuonDType dtype, int64_t m, int64_t k, double alpha,
-                         const void *a, int64_t lda, double beta, void *c, int64_t ldc);
+                         const void *a, int64_t lda, double beta, void *c, int64_t ldc,
+                         const dmuon_batch *batch);
   /* c (m x m) = alpha * a b + beta * c where a, b, c are symmetric and a b is known to be (they
    * commute): about half the work. All of c is written, its triangles equal. c is neither a nor b.
    */
   DMuonErrorCode (*gemm_symmetric)(dmuon_queue *queue, DMuonDType dtype, int64_t m, double alpha,
                                    const void *a, int64_t lda, const void *b, int64_t ldb,
-                                   double beta, void *c, int64_t ldc);
+                                   double beta, void *c, int64_t ldc, const dmuon_batch *batch);
   /* y = alpha*x + beta*y over n elements, rounded once; beta 0 does not read y; x may be y. */
   DMuonErrorCode (*axpby)(dmuon_queue *queue, int64_t n, DMuonDType dtype, double alpha,
                           const void *x, double beta, void *y);
@@ -188,9 +217,16 @@ typedef struct {
   /* *norm of a rows x cols matrix: one association, a function of rows and cols alone. */
   DMuonErrorCode (*norm)(dmuon_queue *queue, DMuonDType dtype, int64_t rows, int64_t cols,
                          const void *x, int64_t ld, dmuon_norm *norm);
-  /* *index = the first element of addend + src (as in pack, after its rounding to dst_dtype; dst is
-   * not written) that is not finite, or -1. */
-  DMuonErrorCode (*find_nonfinite)(dmuon_queue *queue, const dmuon_pack *args, int64_t *index);
+  /* *index (of alloc_host) = the first element of addend + src (as in pack, after its rounding to
+   * dst_dtype; dst is not written) that is not finite, or -1. flag: NULL, or a number in device
+   * memory that becomes 1 when there is one and stays what it was when there is none. */
+  DMuonErrorCode (*find_nonfinite)(dmuon_queue *queue, const dmuon_pack *args, int64_t *index,
+                                   float *flag);
+
+  /* *any = 1 where one of the flags[count] is not 0, else 0; *skipped, unless NULL, grows by it. All
+   * in device memory. */
+  DMuonErrorCode (*decide)(dmuon_queue *queue, int64_t count, const float *flags, float *any,
+                           int64_t *skipped);
 
   DMuonErrorCode (*muon_momentum)(dmuon_queue *queue, const dmuon_muon_momentum *args);
   DMuonErrorCode (*muon_apply)(dmuon_queue *queue, const dmuon_muon_apply *args);
@@ -207,6 +243,13 @@ typedef struct {
 struct dmuon_device {
   const DMuonDeviceOps *ops;
   dmuon_context *context;
+  /* Results reach the host long after they were asked for, so a step does not wait for them: whether
+   * it is skipped is decided among the operations (skip, above) and read when somebody asks. */
+  int decides_late;
+  /* Newton-Schulz iterates in fp16 when nobody said in what: much faster here. */
+  int prefers_half;
+  /* Products of a batch run together, so Newton-Schulz takes small matrices of one shape together. */
+  int prefers_batches;
 };
 
 /* What a norm says, and norms of several pieces together (in the order given). */
@@ -219,5 +262,7 @@ void dmuon_device_name_buffer(dmuon_device *device, const void *buffer, const ch
     DMUON_PRINTF(3, 4);
 /* What is issued from now on belongs to: "forward of h.3". */
 void dmuon_device_note(dmuon_device *device, const char *format, ...) DMUON_PRINTF(2, 3);
+
+DMUON_VISIBLE_END
 
 #endif

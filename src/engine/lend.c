@@ -210,7 +210,8 @@ void dmuon_lend_forget_sums(dmuon_lend *lend) {
     lend->bundles[b].reductions = 0;
   for (int id = 0; id < lend->base->registry->local_count; id++) {
     lend->has_gradient[id] = lend->is_accumulated[id] = 0;
-    lend->found[id] = lend->nonfinite[id] = -1;
+    lend->nonfinite[id] = -1;
+    if (!lend->settings.flags) lend->found[id] = -1;
   }
 }
 

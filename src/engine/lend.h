@@ -23,6 +23,9 @@ typedef struct {
   int all_z2;
   int prefetch_depth, backward_prefetch_depth, open_groups, post_step_prefetch;
   int delay_stage2;
+  float
+      *flags; /* NULL, or device memory, by registry index: looks at gradients leave their findings
+                   here too, and nobody waits for them */
 } dmuon_lend_settings;
 
 /* By bundle of the packing; empty for replicated ones. */
@@ -75,8 +78,9 @@ typedef struct {
   unsigned char *is_asked;     /* its address was given out in the bracket that is open */
   unsigned char *has_gradient; /* reduced or under way since the last step */
   const void **handed;         /* SetGrad of the bracket that is open */
-  int64_t *found, *nonfinite;  /* written by the queue; the first ever since the last step, or -1 */
-  void **accumulators;         /* NULL until the first ACCUMULATE pass */
+  int64_t *found;              /* written by the queue; of alloc_host */
+  int64_t *nonfinite; /* the first ever since the last step, or -1; nothing where there are flags */
+  void **accumulators; /* NULL until the first ACCUMULATE pass */
   unsigned char *is_accumulated;
 
   /* The pass. */

@@ -203,7 +203,8 @@ static DMuonErrorCode complete_param(dmuon_lend *lend, int group, int index) {
                           param->numel * (int64_t)dmuon_dtype_bytes(param->grad_dtype)));
     return DMUON_SUCCESS;
   }
-  if (lend->has_gradient[id]) { /* an earlier look of this step: keep what it found */
+  float *flags = lend->settings.flags;
+  if (lend->has_gradient[id] && !flags) { /* an earlier look of this step: keep what it found */
     DMUON_TRY(ops->queue_sync(lend->caller));
     if (lend->nonfinite[id] < 0) lend->nonfinite[id] = lend->found[id];
   }
@@ -212,7 +213,8 @@ static DMuonErrorCode complete_param(dmuon_lend *lend, int group, int index) {
                                               .dst_dtype = param->grad_dtype,
                                               .src = grad,
                                               .src_dtype = param->grad_dtype},
-                                &lend->found[id]));
+                                &lend->found[id],
+                                flags ? flags + lend->base->registry->local_to_global[id] : NULL));
   lend->has_gradient[id] = 1;
   lend->is_given[id] &= (unsigned char)~HERE;
   lend->is_accumulated[id] = 0;

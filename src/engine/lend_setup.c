@@ -155,7 +155,8 @@ static DMuonErrorCode make_flags(dmuon_lend *lend, dmuon_memory *memory) {
   for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
     DMUON_TRY(dmuon_memory_alloc(memory, count, 1, flags[i]));
   DMUON_TRY(dmuon_memory_alloc(memory, count, sizeof *lend->handed, &lend->handed));
-  DMUON_TRY(dmuon_memory_alloc(memory, count, sizeof *lend->found, &lend->found));
+  DMUON_TRY(lend->base->device->ops->alloc_host(
+      lend->base->device, count * (int64_t)sizeof *lend->found, (void **)&lend->found));
   return dmuon_memory_alloc(memory, count, sizeof *lend->nonfinite, &lend->nonfinite);
 }
 
@@ -253,7 +254,7 @@ void dmuon_lend_destroy(dmuon_lend *lend) {
   dmuon_memory_free(lend->has_gradient);
   dmuon_memory_free(lend->is_accumulated);
   dmuon_memory_free(lend->handed);
-  dmuon_memory_free(lend->found);
+  device->ops->free_host(device, lend->found);
   dmuon_memory_free(lend->nonfinite);
   dmuon_groups_free(&lend->groups);
   memset(lend, 0, sizeof *lend);

@@ -123,8 +123,9 @@ static DMuonErrorCode create_all(dmuon_runtime *runtime, int (*owners)[3],
   for (int i = 0; i < DMUON_SLOTS; i++) DMUON_TRY(create_slot(runtime, &runtime->slots[i]));
   DMUON_TRY(dmuon_memory_alloc(memory, runtime->packing.bundle_count, sizeof *runtime->means,
                                &runtime->means));
-  DMUON_TRY(dmuon_memory_alloc(memory, runtime->packing.bundle_count, sizeof *runtime->stamps,
-                               &runtime->stamps));
+  DMUON_TRY(device->ops->alloc_host(
+      device, runtime->packing.bundle_count * (int64_t)sizeof *runtime->stamps,
+      (void **)&runtime->stamps));
   for (int b = 0; b < runtime->packing.bundle_count; b++) {
     const dmuon_bundle *bundle = &runtime->packing.bundles[b];
     DMUON_TRY(device->ops->alloc(device,
@@ -177,7 +178,7 @@ void dmuon_runtime_destroy(dmuon_runtime *runtime) {
   device->ops->queue_destroy(runtime->local);
   dmuon_memory_free(runtime->queues);
   dmuon_memory_free(runtime->means);
-  dmuon_memory_free(runtime->stamps);
+  device->ops->free_host(device, runtime->stamps);
   dmuon_packing_free(&runtime->packing);
   memset(runtime, 0, sizeof *runtime);
 }

@@ -1,10 +1,12 @@
 /* Decides the sizes of the axes that were left open, and which rank sits at which position, so that
- * the groups that talk most stay inside nodes whatever placement the launcher used. It talks to
- * nobody: which ranks share a node is given. */
+ * the groups that talk most stay inside islands (split.h) whatever placement the launcher used. It
+ * talks to nobody: which ranks share an island is given. */
 #include "mesh/layout.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "base/sort.h"
 
 static const char *const axis_names[3] = {"replicate", "shard", "tp"};
 
@@ -21,21 +23,21 @@ static int greatest_common_divisor(int a, int b) {
   return a;
 }
 
-DMuonErrorCode dmuon_layout_survey(dmuon_memory *memory, int size, const int *node,
-                                   dmuon_layout_machine *machine) {
+DMuonErrorCode dmuon_layout_survey(dmuon_memory *memory, int size, const int *domain,
+                                   dmuon_layout_domains *domains) {
   int *ranks = NULL;
   DMUON_TRY(dmuon_memory_alloc(memory, size, sizeof *ranks, &ranks));
-  for (int i = 0; i < size; i++) ranks[node[i]]++;
-  dmuon_layout_machine found = {0};
+  for (int i = 0; i < size; i++) ranks[domain[i]]++;
+  dmuon_layout_domains found = {0};
   for (int i = 0; i < size; i++) {
     if (!ranks[i]) continue;
     found.divisor = greatest_common_divisor(found.divisor, ranks[i]);
-    if (!found.nodes || ranks[i] < found.smallest) found.smallest = ranks[i];
+    if (!found.count || ranks[i] < found.smallest) found.smallest = ranks[i];
     if (ranks[i] > found.largest) found.largest = ranks[i];
-    found.nodes++;
+    found.count++;
   }
   dmuon_memory_free(ranks);
-  *machine = found;
+  *domains = found;
   return DMUON_SUCCESS;
 }
 
@@ -61,7 +63,7 @@ static int64_t say_given(const int64_t want[3], char *buffer, size_t bytes) {
   return product;
 }
 
-DMuonErrorCode dmuon_layout_sizes(int size, const dmuon_layout_machine *machine,
+DMuonErrorCode dmuon_layout_sizes(int size, const dmuon_layout_domains *islands,
                                   const int64_t want[3], int sizes[3],
                                   dmuon_size_reason reasons[3]) {
   DMUON_TRY(check_wanted(want));
@@ -81,11 +83,11 @@ DMuonErrorCode dmuon_layout_sizes(int size, const dmuon_layout_machine *machine,
   int open_shard = want[1] < 0, open_replicate = want[0] < 0, open_tp = want[2] < 0;
   for (int a = 0; a < 3; a++) out[a] = want[a] < 0 ? 1 : (int)want[a];
   if (open_shard && open_replicate) {
-    /* Of a node's ranks tp takes its part; a tp group larger than a node leaves shards of one. */
-    int room = machine->divisor % out[2] ? 1 : machine->divisor / out[2];
+    /* Of an island's ranks tp takes its part; a tp group larger than one leaves shards of one. */
+    int room = islands->divisor % out[2] ? 1 : islands->divisor / out[2];
     out[1] = greatest_common_divisor(rest, room);
     out[0] = rest / out[1];
-    why[1] = machine->smallest == machine->largest ? DMUON_SIZE_NODE : DMUON_SIZE_COMMON;
+    why[1] = islands->smallest == islands->largest ? DMUON_SIZE_ISLAND : DMUON_SIZE_COMMON;
     why[0] = DMUON_SIZE_REST;
   } else if (open_shard) {
     out[1] = rest;
@@ -102,28 +104,67 @@ DMuonErrorCode dmuon_layout_sizes(int size, const dmuon_layout_machine *machine,
   return DMUON_SUCCESS;
 }
 
-DMuonErrorCode dmuon_layout_order(dmuon_memory *memory, int size, const int *node,
-                                  const int sizes[3], int *rank_at) {
-  int *start = NULL, *member = NULL, *taken = NULL, position = 0;
-  DMuonErrorCode code = dmuon_memory_alloc(memory, size + 1, sizeof *start, &start);
-  if (!code) code = dmuon_memory_alloc(memory, size, sizeof *member, &member);
-  if (!code) code = dmuon_memory_alloc(memory, size, sizeof *taken, &taken);
-  if (!code) {
-    /* member: the ranks node by node; nodes are known by their lowest rank. */
-    for (int i = 0; i < size; i++) start[node[i] + 1]++;
-    for (int i = 0; i < size; i++) start[i + 1] += start[i];
-    for (int i = 0; i < size; i++) member[start[node[i]] + taken[node[i]]++] = i;
-    for (int i = 0; i < size; i++) taken[i] = 0;
-    const int chunks[3] = {sizes[1] * sizes[2], sizes[2], 1};
-    for (int c = 0; c < 3; c++)
-      for (int n = 0; n < size; n++)
-        while (start[n + 1] - start[n] - taken[n] >= chunks[c])
-          for (int k = 0; k < chunks[c]; k++) rank_at[position++] = member[start[n] + taken[n]++];
+/* Ranks by their domains from the outermost to the innermost, then by number. */
+typedef struct {
+  int levels;
+  const int *const *level;
+} by_domain;
+
+static int compare_places(const void *a, const void *b, void *context) {
+  const by_domain *order = context;
+  const int i = *(const int *)a, j = *(const int *)b;
+  for (int k = order->levels - 1; k >= 0; k--)
+    if (order->level[k][i] != order->level[k][j]) return order->level[k][i] - order->level[k][j];
+  return i - j;
+}
+
+/* Ranks in the order of their domains; those with a place have given up theirs here. */
+typedef struct {
+  const int *const *level;
+  int *member; /* [size], -1: has its place */
+  int *rank_at, placed;
+} order_work;
+
+/* Whole chunks of members[from, to), a domain of level k: of its inner domains each, then of what
+ * they leave over. */
+static void take_chunks(order_work *w, const int *sorted, int k, int from, int to, int chunk) {
+  for (int at = from, end; k > 0 && at < to; at = end) {
+    const int domain = w->level[k - 1][sorted[at]];
+    for (end = at; end < to && w->level[k - 1][sorted[end]] == domain;) end++;
+    take_chunks(w, sorted, k - 1, at, end, chunk);
   }
-  dmuon_memory_free(start);
-  dmuon_memory_free(member);
-  dmuon_memory_free(taken);
-  return code;
+  int left = 0;
+  for (int at = from; at < to; at++) left += w->member[at] >= 0;
+  for (int at = from, take = left - left % chunk; take > 0; at++) {
+    if (w->member[at] < 0) continue;
+    w->rank_at[w->placed++] = w->member[at];
+    w->member[at] = -1;
+    take--;
+  }
+}
+
+DMuonErrorCode dmuon_layout_order(dmuon_memory *memory, int size, int level_count,
+                                  const int *const levels[], const int sizes[3], int *rank_at) {
+  by_domain order = {level_count, levels};
+  order_work w = {.level = levels, .rank_at = rank_at};
+  int *sorted = NULL;
+  DMuonErrorCode code = dmuon_memory_alloc(memory, size, sizeof *sorted, &sorted);
+  if (!code) code = dmuon_memory_alloc(memory, size, sizeof *w.member, &w.member);
+  for (int i = 0; i < size && !code; i++) sorted[i] = i;
+  if (!code) code = dmuon_sort(memory, sorted, size, sizeof *sorted, compare_places, &order);
+  if (!code) {
+    memcpy(w.member, sorted, (size_t)size * sizeof *sorted);
+    const int chunks[3] = {sizes[1] * sizes[2], sizes[2], 1}, top = level_count - 1;
+    for (int c = 0; c < 3; c++)
+      for (int at = 0, end; at < size; at = end) {
+        for (end = at; end < size && levels[top][sorted[end]] == levels[top][sorted[at]];) end++;
+        take_chunks(&w, sorted, top, at, end, chunks[c]);
+      }
+  }
+  dmuon_memory_free(sorted);
+  dmuon_memory_free(w.member);
+  DMUON_TRY(code);
+  return DMUON_SUCCESS;
 }
 
 DMuonErrorCode dmuon_layout_from_coords(int size, const int (*coords)[3], const int64_t want[3],
@@ -167,7 +208,7 @@ DMuonErrorCode dmuon_layout_from_coords(int size, const int (*coords)[3], const 
   return DMUON_SUCCESS;
 }
 
-dmuon_layout_crossing dmuon_layout_crossings(const int *node, const int sizes[3],
+dmuon_layout_crossing dmuon_layout_crossings(const int *domain, const int sizes[3],
                                              const int *rank_at, int axis) {
   const int strides[3] = {sizes[1] * sizes[2], sizes[2], 1};
   int size = sizes[0] * sizes[1] * sizes[2], stride = strides[axis];
@@ -175,7 +216,7 @@ dmuon_layout_crossing dmuon_layout_crossings(const int *node, const int sizes[3]
   for (int p = 0; p < size; p++) {
     if (p / stride % sizes[axis]) continue; /* not the first of its group */
     for (int k = 1; k < sizes[axis]; k++)
-      if (node[rank_at[p + k * stride]] != node[rank_at[p]]) {
+      if (domain[rank_at[p + k * stride]] != domain[rank_at[p]]) {
         found.crossing++;
         break;
       }

@@ -8,6 +8,13 @@
 #include <string.h>
 
 #include "mesh/backends.h"
+#include "mesh/device_agree.h"
+#include "mesh/module.h"
+
+static const char *const island_names[] = {"auto", "nvlink", "node", NULL};
+const char *const dmuon_bind_names[] = {"none", "cores", "gpu", "all", NULL};
+
+static const char *const reduce_names[] = {"ordered", "nccl", NULL};
 
 static const dmuon_option_spec mesh_specs[] = {
     {"replicate", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, replicate), "decide", -1,
@@ -18,20 +25,33 @@ static const dmuon_option_spec mesh_specs[] = {
      "ranks of the tp axis; decide: 1"},
     {"node_size", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, node_size), "0", 0, INT32_MAX,
      NULL, "pretend nodes of so many ranks; 0: as found"},
+    {"topology", DMUON_OPTION_STRING, offsetof(dmuon_mesh_settings, topology), "auto", 0, 0, NULL,
+     "the machine: an hwloc XML file or a text (node:16 gpu:8 nvlink:all ib:4); auto, detect, "
+     "none"},
+    {"island", DMUON_OPTION_ENUM, offsetof(dmuon_mesh_settings, island), "auto", 0, 0, island_names,
+     "what a shard group stays inside: NVLink domain, node; auto: the first that gives one"},
+    {"bind", DMUON_OPTION_ENUM, offsetof(dmuon_mesh_settings, bind), "none", 0, 0, dmuon_bind_names,
+     "carry the proposed places out, until the process ends"},
+    {"measure_links", DMUON_OPTION_BOOL, offsetof(dmuon_mesh_settings, measure_links), "0", 0, 0,
+     NULL, "measure latency and bandwidth of each axis at set-up"},
     {"timeout", DMUON_OPTION_REAL, offsetof(dmuon_mesh_settings, timeout), "300", 0, 1e9, NULL,
      "longest wait for another rank in seconds; 0: for ever"},
     {"device", DMUON_OPTION_STRING, offsetof(dmuon_mesh_settings, device), "host", 0, 0, NULL,
      "host, host:deferred,seed=N, host:trace; trace on a plan mesh"},
+    {"reduce", DMUON_OPTION_ENUM, offsetof(dmuon_mesh_settings, reduce), "ordered", 0, 0,
+     reduce_names, "sums of a GPU: in the one order, or as NCCL adds them"},
     {"reduce_fanin", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, reduce_fanin), "32", 1,
      INT32_MAX, NULL, "reduce directly up to so many ranks, as a tree above"},
-    {"chunk_bytes", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, chunk_bytes), "4194304", 64,
-     1 << 30, NULL, "largest piece of a message"},
+    {"chunk_bytes", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, chunk_bytes), "4194304", 0,
+     1 << 30, NULL, "largest piece of a message, at least 64; 0: as the links' cost suggests"},
+    {"module_path", DMUON_OPTION_STRING, offsetof(dmuon_mesh_settings, module_path), NULL, 0, 0,
+     NULL, "directory of libdmuon_cuda.so; not said: where it was installed"},
     {"message_delay", DMUON_OPTION_REAL, offsetof(dmuon_mesh_settings, message_delay), "0", 0, 10,
      NULL, "hold every message back so long in seconds, for tests of overlap"},
     {"fail_allocation", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, fail_allocation), "0", 0,
      1e18, NULL, "fail the N-th allocation from SetUp on, for tests; may differ by rank"},
 };
-enum { REPLICATE, SHARD, TP, NODE_SIZE, TIMEOUT, DEVICE };
+enum { REPLICATE, SHARD, TP, NODE_SIZE, TOPOLOGY, ISLAND, BIND, MEASURE_LINKS, TIMEOUT, DEVICE };
 
 const dmuon_option_table dmuon_mesh_option_table = {"mesh", sizeof mesh_specs / sizeof *mesh_specs,
                                                     mesh_specs};
@@ -61,10 +81,13 @@ void dmuon_mesh_release(DMuonMesh mesh) {
       if (mesh->comms[axis][role]) mesh->comms[axis][role]->ops->free(mesh->comms[axis][role]);
   if (mesh->bootstrap) dmuon_bootstrap_set_progress(mesh->bootstrap, NULL, NULL);
   if (mesh->device) mesh->device->ops->destroy(mesh->device);
+  dmuon_mesh_forget_transport(mesh);
   dmuon_bootstrap_destroy(&mesh->bootstrap);
-  dmuon_memory_free(mesh->settings.device);
+  dmuon_options_settings_free(&dmuon_mesh_option_table, &mesh->settings);
   dmuon_memory_free(mesh->node);
+  dmuon_memory_free(mesh->island);
   dmuon_memory_free(mesh->rank_at);
+  dmuon_site_free(&mesh->site);
   dmuon_memory_free(mesh->object.name);
   dmuon_context_free(&mesh->context);
   free(mesh);
@@ -77,6 +100,8 @@ static DMuonErrorCode mesh_new(DMuonMesh *mesh) {
   dmuon_context_init(&made->context);
   dmuon_object_init(&made->object, DMUON_CLASS_MESH, &made->context);
   for (int a = 0; a < 3; a++) made->given_coords[a] = -1;
+  made->ordinal = DMUON_DECIDE;
+  made->bound_gpu = -1;
   dmuon_mesh_add_table(made, &dmuon_mesh_option_table);
   DMuonErrorCode code =
       dmuon_options_defaults(&made->context.memory, &dmuon_mesh_option_table, &made->settings);
@@ -185,7 +210,7 @@ DMuonErrorCode DMuonMeshCreatePlan(int replicate, int shard, int tp, DMuonMesh *
                replicate, shard, tp, INT32_MAX / 2);
   DMuonMesh made = NULL;
   DMUON_TRY(mesh_new(&made));
-  made->size = replicate * shard * tp;
+  made->size = made->plan_size = replicate * shard * tp;
   made->settings.replicate = replicate;
   made->settings.shard = shard;
   made->settings.tp = tp;
@@ -203,7 +228,7 @@ DMuonErrorCode DMuonMeshDestroy(DMuonMesh *mesh) {
 }
 
 DMuonErrorCode dmuon_mesh_create_local_device(dmuon_context *context, dmuon_device **device) {
-  DMUON_TRY(dmuon_backend_create_device(context, "host", 0, device));
+  DMUON_TRY(dmuon_backend_create_device(context, "host", 0, NULL, device));
   return DMUON_SUCCESS;
 }
 
@@ -226,20 +251,20 @@ DMuonErrorCode DMuonMeshSetName(DMuonMesh mesh, const char *name) {
 DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int shard, int tp) {
   DMUON_TRY(check_setter(mesh, __func__));
   const int sizes[3] = {replicate, shard, tp};
+  int is_open = 0;
   for (int a = 0; a < 3; a++) {
     if (sizes[a] < 1 && sizes[a] != DMUON_DECIDE)
       DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is %d, must be at least 1, or DMUON_DECIDE",
                  mesh_specs[a].name, sizes[a]);
-    if (sizes[a] == DMUON_DECIDE && !mesh->bootstrap)
-      DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is DMUON_DECIDE: a plan mesh has no machine to ask",
-                 mesh_specs[a].name);
+    is_open |= sizes[a] == DMUON_DECIDE;
   }
-  if (!mesh->bootstrap && (int64_t)replicate * shard > INT32_MAX / 2 / tp)
+  if (!mesh->bootstrap && !is_open && (int64_t)replicate * shard > INT32_MAX / 2 / tp)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "a mesh of %d x %d x %d has more than %d ranks", replicate,
                shard, tp, INT32_MAX / 2);
   mesh->settings.replicate = replicate;
   mesh->settings.shard = shard;
   mesh->settings.tp = tp;
+  if (!mesh->bootstrap && !is_open) mesh->plan_size = replicate * shard * tp;
   for (int a = 0; a < 3; a++) mesh->program[a] = sizes[a] != DMUON_DECIDE;
   return DMUON_SUCCESS;
 }
@@ -262,12 +287,13 @@ DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordina
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "device %d is none of host, cuda, trace", (int)device);
   if (ordinal < DMUON_DECIDE)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "ordinal %d must be at least 0, or DMUON_DECIDE", ordinal);
-  if (device == DMUON_DEVICE_CUDA)
+  if (device == DMUON_DEVICE_CUDA && !dmuon_module_is_built(names[device]))
     DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
                "backend %s is not compiled in; this library has host and trace", names[device]);
   DMUON_TRY(dmuon_options_store(&mesh->context.memory, &mesh_specs[DEVICE], names[device],
                                 &mesh->settings));
   mesh->program[DEVICE] = 1;
+  mesh->ordinal = ordinal;
   return DMUON_SUCCESS;
 }
 

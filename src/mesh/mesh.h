@@ -1,5 +1,6 @@
 /* The mesh as the layers above see it: sizes, coordinates, device, communicators by axis and role.
- * Who sits where is decided in layout.c (pure); mesh.c carries it out. */
+ * What the machine is, site.c finds out; who sits where is decided in split.c and layout.c (pure);
+ * setup.c carries it out. */
 #ifndef DMUON_MESH_MESH_H
 #define DMUON_MESH_MESH_H
 
@@ -9,15 +10,30 @@
 #include "comm/agree.h"
 #include "comm/comm.h"
 #include "device/device.h"
-#include "mesh/layout.h"
+#include "mesh/cost.h"
+#include "mesh/device_choice.h"
+#include "mesh/site.h"
+#include "mesh/split.h"
+
+/* Option reduce: whose association sums have, on a device that knows another way than ours. */
+enum { DMUON_REDUCE_ORDERED = 0, DMUON_REDUCE_NCCL };
+
+/* Option bind: which of the proposals are carried out; bits. */
+enum { DMUON_BIND_NONE = 0, DMUON_BIND_CORES = 1, DMUON_BIND_GPU = 2, DMUON_BIND_ALL = 3 };
+extern const char *const dmuon_bind_names[];
 
 typedef struct {
   int64_t replicate, shard, tp; /* option, or DMUON_DECIDE */
   int64_t node_size;            /* 0: as found; N: pretend nodes of N ranks */
+  char *topology;               /* auto, none, detect, or a description */
+  int island, bind;             /* dmuon_island_policy, DMUON_BIND_... */
+  int measure_links;
   double timeout;
   char *device;            /* "host", "host:deferred,seed=7", "trace" */
+  int reduce;              /* DMUON_REDUCE_... */
   int64_t reduce_fanin;    /* default 32 */
-  int64_t chunk_bytes;     /* default 4 MB */
+  int64_t chunk_bytes;     /* default 4 MB; 0: from the links */
+  char *module_path;       /* NULL or "": where modules are installed */
   double message_delay;    /* seconds; 0: none */
   int64_t fail_allocation; /* 0, or the allocation that fails: for tests */
 } dmuon_mesh_settings;
@@ -28,18 +44,31 @@ struct DMuonMesh_ {
   dmuon_mesh_settings settings;
   dmuon_bootstrap *bootstrap; /* NULL on a plan mesh */
   dmuon_device *device;
-  int rank, size;            /* in the bootstrap; the one played and R*G*T on a plan mesh */
-  int sizes[3], coords[3];   /* by DMuonAxis; after SetUp */
-  int given_coords[3];       /* SetCoords, or -1 */
+  int rank, size;           /* in the bootstrap; the one played and R*G*T on a plan mesh */
+  int sizes[3], coords[3];  /* by DMuonAxis; after SetUp */
+  int given_coords[3];      /* SetCoords, or -1 */
+  int plan_size;            /* ranks of a plan whose sizes are left to the machine */
+  int ordinal;              /* SetDevice, or -1 */
+  int bound_gpu;            /* option bind, or -1 */
+  DMuonAllocFunction alloc; /* SetAllocator */
+  DMuonFreeFunction release;
+  void *alloc_context;
   int *node;                 /* [size] lowest rank on the same node */
+  int *island;               /* [size] the same of the island (split.h) */
   int *rank_at;              /* [size] rank at position (r*G + s)*T + t */
   dmuon_comm *comms[3][2];   /* by axis and role; NULL where not made */
-  unsigned char program[16]; /* which settings the program set */
+  unsigned char program[32]; /* which settings the program set */
   /* Facts kept for View. */
-  dmuon_layout_machine machine;
+  dmuon_site site;
+  dmuon_split split;
   dmuon_size_reason reasons[3];
+  dmuon_link links[3];                  /* by DMuonAxis, the same on all ranks */
+  int64_t chunk_bytes;                  /* in force */
   int64_t optimizers;                   /* set up on it so far */
   int live_optimizers, lent_optimizers; /* that live on it now, and those of them that lend */
+  dmuon_device_fact *facts; /* [size] devices of all ranks; NULL: nobody's may be missing */
+  char missing_why[256];    /* what the lowest rank without a device said */
+  char *transport;          /* NULL: the device's own communication; else staged, and why */
   int is_split; /* the bootstrap made the communicators of these sizes and order */
   int tie_count, tie_capacity;
   DMuonMesh *ties; /* that break when this one does, and the other way round; not retained */

@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "mesh/mesh.h"
+#include "mesh/backends.h"
+#include "mesh/view_machine.h"
 
 static const char *const axis_names[3] = {"replicate", "shard", "tp"};
 static const char *const axis_labels[3] = {"replicate:", "shard:", "tp:"};
@@ -11,46 +12,21 @@ static const char *const axis_labels[3] = {"replicate:", "shard:", "tp:"};
 /* Ranks listed at most, so that a View of a large machine stays a page. */
 enum { MAX_LISTED = 256 };
 
-static const char *explain(dmuon_size_reason reason) {
-  switch (reason) {
-    case DMUON_SIZE_GIVEN:
-      return "given";
-    case DMUON_SIZE_NODE:
-      return "the ranks of a node";
-    case DMUON_SIZE_COMMON:
-      return "the greatest common divisor of the nodes' ranks";
-    case DMUON_SIZE_REST:
-      return "the rest";
-    case DMUON_SIZE_ONE:
-      return "one unless given";
-    case DMUON_SIZE_COORDS:
-      return "as the ranks' coordinates say";
-  }
-  return "";
-}
-
 static int is_renumbered(DMuonMesh mesh) {
   for (int p = 0; p < mesh->size; p++)
     if (mesh->rank_at[p] != p) return 1;
   return 0;
 }
 
-static void add_machine(DMuonMesh mesh, dmuon_text *text) {
-  const dmuon_layout_machine *m = &mesh->machine;
-  const char *how = mesh->settings.node_size ? " (pretended: node_size)" : "";
-  if (!mesh->bootstrap) {
-    dmuon_text_add(text, "  machine:   none, a plan; taken as %d nodes of %d ranks%s\n", m->nodes,
-                   m->largest, how);
-  } else if (m->smallest == m->largest) {
-    dmuon_text_add(text, "  machine:   %d node%s of %d rank%s%s\n", m->nodes,
-                   m->nodes == 1 ? "" : "s", m->largest, m->largest == 1 ? "" : "s", how);
-  } else {
-    dmuon_text_add(text, "  machine:   %d nodes of %d to %d ranks, greatest common divisor %d%s\n",
-                   m->nodes, m->smallest, m->largest, m->divisor, how);
-  }
-  dmuon_text_add(text, "  sizes:     replicate %d (%s), shard %d (%s), tp %d (%s)\n",
-                 mesh->sizes[0], explain(mesh->reasons[0]), mesh->sizes[1],
-                 explain(mesh->reasons[1]), mesh->sizes[2], explain(mesh->reasons[2]));
+/* Said where islands are not nodes. */
+static void add_island_crossings(DMuonMesh mesh, int axis, dmuon_text *text) {
+  if (memcmp(mesh->node, mesh->island, (size_t)mesh->size * sizeof *mesh->node) == 0) return;
+  const dmuon_layout_crossing found =
+      dmuon_layout_crossings(mesh->island, mesh->sizes, mesh->rank_at, axis);
+  if (found.crossing)
+    dmuon_text_add(text, ", %d crossing islands", found.crossing);
+  else
+    dmuon_text_add(text, ", all inside islands");
 }
 
 static void add_axes(DMuonMesh mesh, dmuon_text *text) {
@@ -59,9 +35,12 @@ static void add_axes(DMuonMesh mesh, dmuon_text *text) {
     dmuon_text_add(text, "  %-11s%d group%s of %d, ", axis_labels[a], found.groups,
                    found.groups == 1 ? "" : "s", mesh->sizes[a]);
     if (found.crossing)
-      dmuon_text_add(text, "%d of them crossing nodes\n", found.crossing);
+      dmuon_text_add(text, "%d of them crossing nodes", found.crossing);
     else
-      dmuon_text_add(text, "all inside nodes\n");
+      dmuon_text_add(text, "all inside nodes");
+    add_island_crossings(mesh, a, text);
+    dmuon_view_link(mesh, a, text);
+    dmuon_text_add(text, "\n");
   }
 }
 
@@ -69,7 +48,7 @@ static void add_axes(DMuonMesh mesh, dmuon_text *text) {
 static void add_places(DMuonMesh mesh, dmuon_text *text) {
   int block = mesh->sizes[1] * mesh->sizes[2];
   dmuon_text_add(text, "  order:     %s\n",
-                 is_renumbered(mesh) ? "ranks renumbered so that blocks stay inside nodes"
+                 is_renumbered(mesh) ? "ranks renumbered so that blocks stay inside islands"
                                      : "ranks as launched");
   for (int p = 0; p < mesh->size && p < MAX_LISTED; p++) {
     if (p % block == 0) dmuon_text_add(text, "%s    replicate %d: ranks", p ? "\n" : "", p / block);
@@ -83,6 +62,24 @@ static void add_places(DMuonMesh mesh, dmuon_text *text) {
   dmuon_text_add(text, "\n");
 }
 
+static void add_device(DMuonMesh mesh, dmuon_text *text) {
+  dmuon_text_add(text, "  device:    %s", mesh->settings.device);
+  if (mesh->facts) {
+    dmuon_text_add(text, ", on rank 0 ");
+    if (mesh->facts[0].is_missing)
+      dmuon_text_add(text, "the host");
+    else
+      dmuon_backend_describe(mesh->device, text);
+  }
+  dmuon_text_add(text, "\n");
+  if (mesh->transport) dmuon_text_add(text, "  transport: %s\n", mesh->transport);
+  if (mesh->facts)
+    dmuon_text_add(text, "  sums:      %s\n",
+                   mesh->settings.reduce == DMUON_REDUCE_NCCL && !mesh->transport
+                       ? "as NCCL adds them (reduce nccl)"
+                       : "in the one order, as on the host (reduce ordered)");
+}
+
 static void add_all(DMuonMesh mesh, dmuon_text *text) {
   dmuon_text_add(text, "mesh%s%s: ", mesh->object.name ? " " : "",
                  mesh->object.name ? mesh->object.name : "");
@@ -92,15 +89,16 @@ static void add_all(DMuonMesh mesh, dmuon_text *text) {
   }
   dmuon_text_add(text, "replicate %d x shard %d x tp %d = %d rank%s\n", mesh->sizes[0],
                  mesh->sizes[1], mesh->sizes[2], mesh->size, mesh->size == 1 ? "" : "s");
-  add_machine(mesh, text);
+  dmuon_view_machine(mesh, text);
   add_axes(mesh, text);
   add_places(mesh, text);
+  dmuon_view_places(mesh, text);
   if (!mesh->bootstrap) return;
   char bytes[32];
-  dmuon_text_add(text, "  device:    %s\n", mesh->settings.device);
+  add_device(mesh, text);
   dmuon_text_add(text, "  messages:  reduced directly up to %lld ranks, in chunks of %s\n",
                  (long long)mesh->settings.reduce_fanin,
-                 dmuon_text_bytes(bytes, (double)mesh->settings.chunk_bytes));
+                 dmuon_text_bytes(bytes, (double)mesh->chunk_bytes));
   if (mesh->settings.timeout > 0)
     dmuon_text_add(text, "  timeout:   %g s\n", mesh->settings.timeout);
   else
@@ -154,6 +152,28 @@ static json_t *comm_summary(DMuonMesh mesh) {
   return all;
 }
 
+static json_t *islands_summary(DMuonMesh mesh) {
+  const dmuon_split *split = &mesh->split;
+  return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:i}", "what", dmuon_split_name(split),
+                   "count", split->islands.count, "smallest", split->islands.smallest, "largest",
+                   split->islands.largest, "why", dmuon_split_explain(split), "machine",
+                   dmuon_site_machine(&mesh->site) ? mesh->site.machine.source : "not looked at",
+                   "ranks_with_gpu", split->ranks_with_gpu, "gpus_idle", split->gpus_idle);
+}
+
+static json_t *links_summary(DMuonMesh mesh) {
+  json_t *all = json_object();
+  for (int a = 0; a < 3; a++) {
+    const dmuon_link *link = &mesh->links[a];
+    json_object_set_new(
+        all, axis_names[a],
+        json_pack("{s:s, s:f, s:f, s:b}", "class", dmuon_link_name(link->link_class),
+                  "latency_seconds", link->latency, "bytes_per_second", link->bandwidth, "measured",
+                  link->is_measured));
+  }
+  return all;
+}
+
 DMuonErrorCode DMuonMeshSummary(DMuonMesh mesh, char **json) {
   DMUON_TRY(dmuon_object_check_state(mesh, DMUON_CLASS_MESH, 1, __func__));
   if (!json) DMUON_FAIL(DMUON_ERR_ARGUMENT, "json is NULL; a place for the text is wanted");
@@ -162,11 +182,15 @@ DMuonErrorCode DMuonMeshSummary(DMuonMesh mesh, char **json) {
       "{s:s, s:s, s:b, s:i, s:i, s:o, s:o, s:i, s:i, s:b, s:s, s:f}", "class", "mesh", "name",
       mesh->object.name ? mesh->object.name : "mesh", "plan", mesh->bootstrap == NULL, "rank",
       mesh->rank, "size", mesh->size, "sizes", triple(mesh->sizes), "coords", triple(mesh->coords),
-      "data_rank", dmuon_mesh_position(mesh) / mesh->sizes[2], "nodes", mesh->machine.nodes,
+      "data_rank", dmuon_mesh_position(mesh) / mesh->sizes[2], "nodes", mesh->split.nodes.count,
       "renumbered", is_renumbered(mesh), "device", mesh->bootstrap ? mesh->settings.device : "plan",
       "timeout", mesh->settings.timeout);
   if (root) {
+    json_object_set_new(root, "transport",
+                        json_string(mesh->transport ? mesh->transport : "of the device"));
     json_object_set_new(root, "comm", comm_summary(mesh));
+    json_object_set_new(root, "islands", islands_summary(mesh));
+    json_object_set_new(root, "links", links_summary(mesh));
     json_object_set_new(
         root, "memory",
         json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)memory->bytes, "peak_bytes",

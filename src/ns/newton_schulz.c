@@ -9,7 +9,15 @@
 #include "base/glob.h"
 #include "mesh/mesh.h"
 
-enum { OPTION_VARIANT, OPTION_COEFFICIENTS, OPTION_RESTARTS, OPTION_DTYPE, OPTION_COUNT };
+enum {
+  OPTION_VARIANT,
+  OPTION_COEFFICIENTS,
+  OPTION_RESTARTS,
+  OPTION_DTYPE,
+  OPTION_BATCH,
+  OPTION_CHOICES,
+  OPTION_COUNT
+};
 
 static const char *const variant_values[] = {"auto", "gram", "direct", NULL};
 /* After auto in the order of DMuonDType. */
@@ -42,7 +50,23 @@ static const dmuon_option_spec specs[OPTION_COUNT] = {
                       .offset = offsetof(dmuon_ns_settings, dtype),
                       .default_text = "auto",
                       .values = dtype_values,
-                      .help = "dtype of the iteration; auto: the matrix's, at least fp32"},
+                      .help = "dtype of the iteration; auto: the matrix's, at least fp32; on a GPU "
+                              "fp16 (fp64 matrices in fp64)"},
+    [OPTION_BATCH] = {.name = "ns_batch",
+                      .type = DMUON_OPTION_INT,
+                      .offset = offsetof(dmuon_ns_settings, batch),
+                      .default_text = "0",
+                      .low = 0,
+                      .high = DMUON_NS_BATCH_MAX,
+                      .help =
+                          "most matrices of one shape that run together; 0: one, with cuda:batched "
+                          "as many as 256 MB of workspace hold"},
+    [OPTION_CHOICES] = {.name = "ns_choices",
+                        .type = DMUON_OPTION_STRING,
+                        .offset = offsetof(dmuon_ns_settings, choices),
+                        .default_text = NULL,
+                        .help = "file of measured choices by shape, as SaveChoices and dmuon_bench "
+                                "write it"},
 };
 
 const dmuon_option_table dmuon_ns_option_table = {
@@ -57,6 +81,7 @@ static void destroy(DMuonNewtonSchulz ns) {
   dmuon_ns_recipe_free(&ns->recipe);
   dmuon_memory_free(ns->settings.coefficients);
   dmuon_memory_free(ns->settings.restarts);
+  dmuon_memory_free(ns->settings.choices);
   dmuon_memory_free(ns->settings.given);
   dmuon_memory_free(ns->object.name);
   ns->object.class_id = 0;
@@ -223,7 +248,35 @@ DMuonErrorCode DMuonNewtonSchulzSetDType(DMuonNewtonSchulz ns, DMuonDType dtype)
   return store(ns, OPTION_DTYPE, dmuon_dtype_name(dtype));
 }
 
+DMuonErrorCode DMuonNewtonSchulzSetBatch(DMuonNewtonSchulz ns, int64_t batch) {
+  char text[32];
+  DMUON_TRY(check_setter(ns, __func__));
+  if (batch < 0 || batch > DMUON_NS_BATCH_MAX)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "batch is %lld; 0 (by rule) to %d", (long long)batch,
+               DMUON_NS_BATCH_MAX);
+  snprintf(text, sizeof text, "%lld", (long long)batch);
+  return store(ns, OPTION_BATCH, text);
+}
+
+DMuonErrorCode DMuonNewtonSchulzSetChoices(DMuonNewtonSchulz ns, const char *path) {
+  DMUON_TRY(check_setter(ns, __func__));
+  if (!path) DMUON_FAIL(DMUON_ERR_ARGUMENT, "path is NULL; a file of choices is expected");
+  return store(ns, OPTION_CHOICES, path);
+}
+
 /* ---- set-up ---- */
+
+/* What goes into the recipe beside table and restarts: where it runs, and what was measured. */
+static DMuonErrorCode complete_recipe(DMuonNewtonSchulz ns) {
+  if (ns->mesh) ns->device = ns->mesh->device;
+  ns->recipe.prefers_half = ns->device && ns->device->prefers_half;
+  ns->recipe.prefers_batches = ns->device && ns->device->prefers_batches;
+  ns->recipe.batch = ns->settings.batch;
+  if (ns->settings.choices && *ns->settings.choices)
+    DMUON_TRY(dmuon_ns_choices_read(&ns->object.context->memory, ns->settings.choices,
+                                    &ns->recipe.choices));
+  return DMUON_SUCCESS;
+}
 
 static DMuonErrorCode set_up(DMuonNewtonSchulz ns) {
   dmuon_ns_settings *settings = &ns->settings;
@@ -238,7 +291,11 @@ static DMuonErrorCode set_up(DMuonNewtonSchulz ns) {
       table ? table->steps : settings->given_steps, table ? table->abc : settings->given,
       settings->restarts, settings->dtype > 0,
       settings->dtype > 0 ? (DMuonDType)(settings->dtype - 1) : DMUON_FLOAT32, &ns->recipe));
-  if (ns->mesh) ns->device = ns->mesh->device;
+  DMuonErrorCode code = complete_recipe(ns);
+  if (code) {
+    dmuon_ns_recipe_free(&ns->recipe);
+    return code;
+  }
   ns->object.is_set_up = 1;
   return DMUON_SUCCESS;
 }
@@ -279,7 +336,7 @@ static DMuonErrorCode check_matrix(const char *what, int64_t batch, int64_t rows
 
 /* Queue, task room and workspace for a plan; kept and grown. What can fail for want of memory fails
  * here, where nothing is under way. */
-static DMuonErrorCode prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan) {
+DMuonErrorCode dmuon_ns_prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan) {
   const DMuonDeviceOps *ops = ns->device->ops;
   if (!ns->queue) DMUON_TRY(ops->queue_create(ns->device, 0, &ns->queue));
   if (plan->operations > ns->reserved) {
@@ -322,15 +379,19 @@ DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64_t batch, 
         (long long)ldin, (long long)ldout, (long long)stridein, (long long)strideout);
   }
   if (batch == 0 || plan.small == 0) return DMUON_SUCCESS;
-  DMUON_TRY(prepare(ns, &plan));
-  size_t bytes = dmuon_dtype_bytes(dtype);
+  dmuon_ns_plan_batch(&plan, batch);
+  DMUON_TRY(dmuon_ns_prepare(ns, &plan));
   dmuon_ns_view from = {.rows = rows, .cols = cols, .ld = ldin, .strips = 1, .strip = rows};
   dmuon_ns_view to = from;
   to.ld = ldout;
-  for (int64_t k = 0; k < batch; k++) {
-    DMUON_TRY(dmuon_ns_issue(ns->queue, ns->device, &plan, &from, dtype,
-                             (const char *)in + k * stridein * (int64_t)bytes, &to, dtype,
-                             (char *)out + k * strideout * (int64_t)bytes, 1.0, ns->workspace));
+  for (int64_t done = 0; done < batch; done += plan.batch) {
+    dmuon_ns_matrix matrices[DMUON_NS_BATCH_MAX];
+    int64_t count = batch - done < plan.batch ? batch - done : plan.batch;
+    for (int64_t k = 0; k < count; k++)
+      matrices[k] = (dmuon_ns_matrix){dmuon_dtype_at(in, (done + k) * stridein, dtype), from,
+                                      dmuon_dtype_at(out, (done + k) * strideout, dtype), to, 1.0};
+    DMUON_TRY(dmuon_ns_issue_batch(ns->queue, ns->device, &plan, count, matrices, dtype, dtype,
+                                   ns->workspace));
     DMUON_TRY(ns->device->ops->queue_sync(ns->queue));
   }
   return DMUON_SUCCESS;

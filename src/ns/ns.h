@@ -1,5 +1,5 @@
 /* Newton-Schulz: from settings to a recipe (recipe.c), from a recipe to a plan for one shape
- * (plan.c, pure), and from a plan to operations on a queue (run.c). The iteration X <- aX +
+ * (plan.c, pure; choice.c: what somebody measured), and from a plan to operations on a queue (run.c). The iteration X <- aX +
  * b(XX^T)X + c(XX^T)^2 X drives every singular value of the Frobenius-normalised matrix through one
  * scalar polynomial; the direct form computes it as written, the Gram form on the small side only,
  * with restarts. */
@@ -10,6 +10,7 @@
 
 #include "base/object.h"
 #include "device/device.h"
+#include "ns/choice.h"
 
 /* ---- coefficients (tables.c, poly.c) ---- */
 
@@ -45,9 +46,6 @@ DMuonErrorCode dmuon_ns_condition(dmuon_memory *memory, int steps, const double 
 
 /* ---- recipe (recipe.c) and plan (plan.c) ---- */
 
-typedef enum { DMUON_NS_AUTO = 0, DMUON_NS_GRAM, DMUON_NS_DIRECT } dmuon_ns_variant;
-const char *dmuon_ns_variant_name(dmuon_ns_variant variant);
-
 /* A matrix in memory, perhaps in strips: `strips` pieces of `strip` rows (side ROWS) or columns
  * (side COLS), each beginning `stride` elements after the one before; strips * strip is rows
  * (cols). A plain matrix is one strip. */
@@ -65,8 +63,12 @@ typedef struct {
   int restart_count;
   int *restarts;        /* ascending; owned */
   double condition;     /* of these restarts */
-  int iterate_is_given; /* else the matrix's dtype, at least fp32 */
+  int iterate_is_given; /* else the matrix's dtype, at least fp32, or see prefers_half */
   DMuonDType iterate;
+  int prefers_half;         /* of the device: fp16 where nobody said otherwise */
+  int prefers_batches;      /* of the device: matrices of one shape together */
+  int64_t batch;            /* most matrices together; 0: by rule */
+  dmuon_ns_choices choices; /* owned */
 } dmuon_ns_recipe;
 
 /* restarts: "auto", "none", or positions "1,3". On failure recipe is untouched. */
@@ -74,6 +76,11 @@ DMuonErrorCode dmuon_ns_recipe_make(dmuon_memory *memory, dmuon_ns_variant varia
                                     const double *abc, const char *restarts, int iterate_is_given,
                                     DMuonDType iterate, dmuon_ns_recipe *recipe);
 void dmuon_ns_recipe_free(dmuon_ns_recipe *recipe);
+/* All that decides the bits of a result, a line "key=value" each: what ranks compare. */
+void dmuon_ns_recipe_print(const dmuon_ns_recipe *recipe, dmuon_text *text);
+
+enum { DMUON_NS_BATCH_MAX = 64 };
+#define DMUON_NS_BATCH_BYTES (INT64_C(256) << 20)
 
 /* What will run for one shape. */
 typedef struct {
@@ -84,7 +91,8 @@ typedef struct {
   const char *reason;        /* of the variant, in words; static */
   DMuonDType iterate, stage; /* stage: fp32 or fp64, what the norm is taken in */
   const dmuon_ns_recipe *recipe;
-  double flops; /* of the variant, symmetric products at half work */
+  double flops;  /* of the variant, symmetric products at half work */
+  int64_t batch; /* so many matrices together at most; 1 unless plan_batch says more */
   int64_t workspace_bytes;
   int64_t operations; /* issued at most, for matrices of one strip; each further strip of the input
                          and of the output is one more */
@@ -92,22 +100,44 @@ typedef struct {
 
 DMuonErrorCode dmuon_ns_plan_make(const dmuon_ns_recipe *recipe, int64_t rows, int64_t cols,
                                   DMuonDType dtype, dmuon_ns_plan *plan);
+/* Makes it a plan for up to so many of count matrices of its shape as run together: what was asked
+ * for, else what was measured, else one where a batch gains nothing, else as many as
+ * DMUON_NS_BATCH_BYTES of workspace hold; never more than count or DMUON_NS_BATCH_MAX. */
+void dmuon_ns_plan_batch(dmuon_ns_plan *plan, int64_t count);
+/* Whether the Gram form is accurate enough for auto with this table, restarts and precision. */
+int dmuon_ns_plan_allows_gram(const dmuon_ns_plan *plan);
 /* Operations of one form, symmetric products at half work. */
 double dmuon_ns_flops(const dmuon_ns_recipe *recipe, dmuon_ns_variant variant, int64_t small,
                       int64_t big);
 
 /* Where the pieces of the workspace begin, in bytes; temporary 0 or 1 of the matrix's size, 0 to 3
- * of the small side's square. */
+ * of the small side's square. Of each there is one a matrix of the batch, so many bytes apart. */
 typedef struct {
   int64_t norm, big[2], square[4], bytes;
+  int64_t big_stride, square_stride; /* of matrices in the iteration's dtype */
 } dmuon_ns_layout;
 dmuon_ns_layout dmuon_ns_plan_layout(const dmuon_ns_plan *plan);
 
 /* ---- execution (run.c) ---- */
 
-/* out = alpha * NewtonSchulz(in), of one matrix. workspace: plan->workspace_bytes of device memory,
- * 64-byte aligned, until done. in and out may be the same memory with equal views. Issues on queue;
- * never waits. An empty matrix issues nothing. */
+/* One matrix of a batch; in and out may be the same memory with equal views. */
+typedef struct {
+  const void *in;
+  dmuon_ns_view in_view;
+  void *out;
+  dmuon_ns_view out_view;
+  double alpha;
+} dmuon_ns_matrix;
+
+/* out = alpha * NewtonSchulz(in), of count matrices, at most plan->batch: products together, all
+ * else a call a matrix, and the bits of as many calls with one. matrices is read at once.
+ * workspace: plan->workspace_bytes of device memory, 64-byte aligned, until done. Issues on queue;
+ * never waits. Empty matrices issue nothing. */
+DMuonErrorCode dmuon_ns_issue_batch(dmuon_queue *queue, dmuon_device *device,
+                                    const dmuon_ns_plan *plan, int64_t count,
+                                    const dmuon_ns_matrix *matrices, DMuonDType in_dtype,
+                                    DMuonDType out_dtype, void *workspace);
+/* The same of one matrix. */
 DMuonErrorCode dmuon_ns_issue(dmuon_queue *queue, dmuon_device *device, const dmuon_ns_plan *plan,
                               const dmuon_ns_view *in_view, DMuonDType in_dtype, const void *in,
                               const dmuon_ns_view *out_view, DMuonDType out_dtype, void *out,
@@ -122,6 +152,8 @@ typedef struct {
   char *coefficients; /* a table's name, or "given" */
   char *restarts;     /* "auto", "none", "1,3" */
   int dtype;          /* 0: auto; else 1 + DMuonDType */
+  int64_t batch;      /* 0: by rule */
+  char *choices;      /* a file, or NULL */
   int given_steps;    /* the program's own table */
   double *given;
 } dmuon_ns_settings;
@@ -133,11 +165,13 @@ struct DMuonNewtonSchulz_ {
   dmuon_device *device;      /* own host device when mesh is NULL; else the mesh's, after SetUp */
   dmuon_ns_recipe recipe;    /* after SetUp */
   dmuon_ns_settings settings;
-  unsigned char program[4]; /* which settings the program set */
+  unsigned char program[6]; /* which settings the program set */
   dmuon_queue *queue;       /* of Apply; made at its first use */
   void *workspace;          /* of Apply; the largest so far */
   int64_t workspace_bytes, reserved;
 };
+/* Queue, task room and workspace of Apply for a plan; kept and grown. */
+DMuonErrorCode dmuon_ns_prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan);
 /* The handle is a live object whose mesh is not broken. */
 DMuonErrorCode dmuon_ns_check(DMuonNewtonSchulz ns);
 void dmuon_ns_retain(DMuonNewtonSchulz ns);

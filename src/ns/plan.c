@@ -60,19 +60,48 @@ static int refuses_gram(const dmuon_ns_recipe *recipe, DMuonDType iterate) {
   return iterate == DMUON_BFLOAT16 && recipe->steps > 1 && recipe->restart_count == 0;
 }
 
+/* Whether the table and its restarts keep rounding to 16 bits small. */
+static int is_fit_for_half(const dmuon_ns_recipe *recipe) {
+  return recipe->condition <= DMUON_NS_CONDITION_GOOD;
+}
+
+/* What the iteration runs in. A device that is much faster in fp16 gets it where nobody said
+ * otherwise: not for fp64, which was chosen for its precision, nor where the Gram form was asked for
+ * with a table that 16 bits do not carry (the direct form loses little). */
+static DMuonDType choose_iterate(const dmuon_ns_recipe *recipe, DMuonDType dtype) {
+  if (recipe->iterate_is_given) return recipe->iterate;
+  if (recipe->prefers_half && dtype != DMUON_FLOAT64 &&
+      (recipe->variant != DMUON_NS_GRAM || is_fit_for_half(recipe)))
+    return DMUON_FLOAT16;
+  return dmuon_dtype_wide(dtype);
+}
+
+static const dmuon_ns_choice *measured(const dmuon_ns_plan *plan) {
+  return dmuon_ns_choices_find(&plan->recipe->choices, plan->small, plan->big, plan->iterate);
+}
+
+int dmuon_ns_plan_allows_gram(const dmuon_ns_plan *plan) {
+  const dmuon_ns_recipe *recipe = plan->recipe;
+  double limit = is_half(plan->iterate) ? DMUON_NS_CONDITION_GOOD : DMUON_NS_CONDITION_USELESS;
+  return recipe->condition <= limit && !refuses_gram(recipe, plan->iterate);
+}
+
 static void choose_variant(dmuon_ns_plan *plan) {
   const dmuon_ns_recipe *recipe = plan->recipe;
+  const dmuon_ns_choice *choice = measured(plan);
   if (recipe->variant != DMUON_NS_AUTO) {
     plan->variant = recipe->variant;
     plan->reason = "as asked for";
     return;
   }
-  double limit = is_half(plan->iterate) ? DMUON_NS_CONDITION_GOOD : DMUON_NS_CONDITION_USELESS;
   double gram = dmuon_ns_flops(recipe, DMUON_NS_GRAM, plan->small, plan->big);
   double direct = dmuon_ns_flops(recipe, DMUON_NS_DIRECT, plan->small, plan->big);
-  if (!(recipe->condition <= limit) || refuses_gram(recipe, plan->iterate)) {
+  if (!dmuon_ns_plan_allows_gram(plan)) {
     plan->variant = DMUON_NS_DIRECT;
     plan->reason = "the Gram form is not accurate with this table, restarts and precision";
+  } else if (choice) {
+    plan->variant = choice->variant;
+    plan->reason = "measured: the table of choices has this shape";
   } else if (gram < direct) {
     plan->variant = DMUON_NS_GRAM;
     plan->reason = "fewer operations";
@@ -94,11 +123,11 @@ DMuonErrorCode dmuon_ns_plan_make(const dmuon_ns_recipe *recipe, int64_t rows, i
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "a matrix of %lld x %lld is larger than memory can be",
                (long long)rows, (long long)cols);
   }
-  dmuon_ns_plan made = {.rows = rows, .cols = cols, .recipe = recipe};
+  dmuon_ns_plan made = {.rows = rows, .cols = cols, .recipe = recipe, .batch = 1};
   made.transposed = rows > cols;
   made.small = made.transposed ? cols : rows;
   made.big = made.transposed ? rows : cols;
-  made.iterate = recipe->iterate_is_given ? recipe->iterate : dmuon_dtype_wide(dtype);
+  made.iterate = choose_iterate(recipe, dtype);
   made.stage =
       dtype == DMUON_FLOAT64 || made.iterate == DMUON_FLOAT64 ? DMUON_FLOAT64 : DMUON_FLOAT32;
   choose_variant(&made);
@@ -120,21 +149,56 @@ DMuonErrorCode dmuon_ns_plan_make(const dmuon_ns_recipe *recipe, int64_t rows, i
   return DMUON_SUCCESS;
 }
 
-static int64_t place(int64_t *end, int64_t elements, DMuonDType dtype) {
+static dmuon_ns_plan with_batch(const dmuon_ns_plan *plan, int64_t batch) {
+  dmuon_ns_plan made = *plan;
+  made.batch = batch;
+  made.workspace_bytes = dmuon_ns_plan_layout(&made).bytes;
+  /* A matrix each: stage, norm, normalise, result, and the diagonal of each segment's first Q. */
+  int64_t each = 4 + (plan->variant == DMUON_NS_GRAM ? 1 + plan->recipe->restart_count : 0);
+  made.operations += each * (batch - plan->batch);
+  return made;
+}
+
+void dmuon_ns_plan_batch(dmuon_ns_plan *plan, int64_t count) {
+  const dmuon_ns_choice *choice;
+  int64_t most = 1, asked = plan->recipe->batch;
+  if (count > DMUON_NS_BATCH_MAX) count = DMUON_NS_BATCH_MAX;
+  if (plan->small == 0 || count < 1) return;
+  choice = measured(plan);
+  if (asked == 0 && choice) asked = choice->batch;
+  if (asked > 0) {
+    most = asked;
+  } else if (plan->recipe->prefers_batches) {
+    while (most < count && with_batch(plan, most + 1).workspace_bytes <= DMUON_NS_BATCH_BYTES)
+      most++;
+  }
+  *plan = with_batch(plan, most < count ? most : count);
+}
+
+static int64_t padded(int64_t elements, DMuonDType dtype) {
+  return (elements * (int64_t)dmuon_dtype_bytes(dtype) + 255) / 256 * 256;
+}
+
+static int64_t place(int64_t *end, int64_t bytes) {
   int64_t at = *end;
-  *end += (elements * (int64_t)dmuon_dtype_bytes(dtype) + 255) / 256 * 256;
+  *end += bytes;
   return at;
 }
 
 dmuon_ns_layout dmuon_ns_plan_layout(const dmuon_ns_plan *plan) {
   dmuon_ns_layout layout = {.norm = 0};
-  int64_t end = 256; /* the norm */
+  int64_t end = (plan->batch * (int64_t)sizeof(dmuon_norm) + 255) / 256 * 256;
   int64_t big = plan->small * plan->big, square = plan->small * plan->small;
   int squares = plan->variant == DMUON_NS_GRAM ? 4 : 2;
-  layout.big[0] = place(&end, big, plan->iterate);
-  layout.big[1] = place(&end, big, plan->stage); /* first the staged matrix, then a second X */
+  int64_t stage = padded(big, plan->stage);
+  layout.big_stride = padded(big, plan->iterate);
+  layout.square_stride = padded(square, plan->iterate);
+  int64_t all = plan->batch * layout.big_stride;
+  layout.big[0] = place(&end, all);
+  /* First the staged matrix, one after the other, then a second X. */
+  layout.big[1] = place(&end, all > stage ? all : stage);
   for (int i = 0; i < 4; i++)
-    layout.square[i] = i < squares ? place(&end, square, plan->iterate) : 0;
+    layout.square[i] = i < squares ? place(&end, plan->batch * layout.square_stride) : 0;
   layout.bytes = end;
   return layout;
 }

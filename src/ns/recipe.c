@@ -104,8 +104,29 @@ DMuonErrorCode dmuon_ns_recipe_make(dmuon_memory *memory, dmuon_ns_variant varia
   return DMUON_SUCCESS;
 }
 
+void dmuon_ns_recipe_print(const dmuon_ns_recipe *recipe, dmuon_text *text) {
+  dmuon_text_add(text, "ns_variant=%d\nns_dtype=%s\nns_batch=%lld\nns_steps=%d\n",
+                 (int)recipe->variant,
+                 recipe->iterate_is_given ? dmuon_dtype_name(recipe->iterate)
+                 : recipe->prefers_half   ? "fp16 (of the device)"
+                                          : "of the matrix",
+                 recipe->batch > 0 ? (long long)recipe->batch : -(long long)recipe->prefers_batches,
+                 recipe->steps);
+  for (int i = 0; i < 3 * recipe->steps; i++)
+    dmuon_text_add(text, "ns_coefficient %d=%.17g\n", i, recipe->abc[i]);
+  for (int i = 0; i < recipe->restart_count; i++)
+    dmuon_text_add(text, "ns_restart %d=%d\n", i, recipe->restarts[i]);
+  for (int i = 0; i < recipe->choices.count; i++) {
+    const dmuon_ns_choice *c = &recipe->choices.entries[i];
+    dmuon_text_add(text, "ns_choice %lld x %lld in %s=%s, batch %lld\n", (long long)c->small,
+                   (long long)c->big, dmuon_dtype_name(c->dtype), dmuon_ns_variant_name(c->variant),
+                   (long long)c->batch);
+  }
+}
+
 void dmuon_ns_recipe_free(dmuon_ns_recipe *recipe) {
   if (!recipe) return;
+  dmuon_ns_choices_free(&recipe->choices);
   dmuon_memory_release(&recipe->abc);
   dmuon_memory_release(&recipe->restarts);
 }

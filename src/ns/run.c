@@ -16,8 +16,10 @@ typedef struct {
   const dmuon_ns_plan *plan;
   DMuonDType dtype;
   int64_t m, n;
-  size_t bytes; /* of an element */
-  void *x, *y;  /* m x n: the iterate, and room for the next */
+  int64_t count;      /* matrices */
+  int64_t bytes;      /* of an element */
+  int64_t big, small; /* from one matrix's X to the next, and from one's square: elements */
+  void *x, *y;        /* m x n each: the iterate, and room for the next */
   void *square[4];
 } run;
 
@@ -27,40 +29,63 @@ static void swap(void **a, void **b) {
   *b = c;
 }
 
-static DMuonErrorCode copy_square(const run *r, void *dst, const void *src) {
-  return r->ops->copy(r->queue, dst, src, r->m * r->m * (int64_t)r->bytes);
+/* Matrix i of what begins at base. */
+static void *nth(const run *r, void *base, int64_t i, int64_t stride) {
+  return (char *)base + i * stride * r->bytes;
+}
+
+static DMuonErrorCode copy_squares(const run *r, void *dst, const void *src) {
+  return r->ops->copy(r->queue, dst, src, ((r->count - 1) * r->small + r->m * r->m) * r->bytes);
 }
 
 /* dst = X X^T */
 static DMuonErrorCode gram_of_x(const run *r, void *dst) {
-  return r->ops->syrk(r->queue, r->dtype, r->m, r->n, 1.0, r->x, r->n, 0.0, dst, r->m);
+  const dmuon_batch batch = {r->count, r->big, 0, r->small};
+  return r->ops->syrk(r->queue, r->dtype, r->m, r->n, 1.0, r->x, r->n, 0.0, dst, r->m, &batch);
 }
 
 /* dst = b a + c a^2, a symmetric */
 static DMuonErrorCode quadratic(const run *r, double b, double c, const void *a, void *dst) {
-  DMUON_TRY(copy_square(r, dst, a));
-  return r->ops->syrk(r->queue, r->dtype, r->m, r->m, c, a, r->m, b, dst, r->m);
+  const dmuon_batch batch = {r->count, r->small, 0, r->small};
+  DMUON_TRY(copy_squares(r, dst, a));
+  return r->ops->syrk(r->queue, r->dtype, r->m, r->m, c, a, r->m, b, dst, r->m, &batch);
 }
 
 /* dst = alpha b + a b, dst neither of them */
 static DMuonErrorCode shifted_product(const run *r, double alpha, const void *a, const void *b,
                                       void *dst) {
-  DMUON_TRY(copy_square(r, dst, b));
+  const dmuon_batch batch = {r->count, r->small, r->small, r->small};
+  DMUON_TRY(copy_squares(r, dst, b));
   return r->ops->gemm(r->queue, r->dtype, 0, 0, r->m, r->m, r->m, 1.0, a, r->m, b, r->m, alpha, dst,
-                      r->m);
+                      r->m, &batch);
 }
 
 /* The same where a and b are symmetric and commute. */
 static DMuonErrorCode shifted_symmetric(const run *r, double alpha, const void *a, const void *b,
                                         void *dst) {
-  DMUON_TRY(copy_square(r, dst, b));
-  return r->ops->gemm_symmetric(r->queue, r->dtype, r->m, 1.0, a, r->m, b, r->m, alpha, dst, r->m);
+  const dmuon_batch batch = {r->count, r->small, r->small, r->small};
+  DMUON_TRY(copy_squares(r, dst, b));
+  return r->ops->gemm_symmetric(r->queue, r->dtype, r->m, 1.0, a, r->m, b, r->m, alpha, dst, r->m,
+                                &batch);
 }
 
-/* X <- Q X */
-static DMuonErrorCode apply_q(run *r, const void *q) {
-  DMUON_TRY(r->ops->gemm(r->queue, r->dtype, 0, 0, r->m, r->n, r->m, 1.0, q, r->m, r->x, r->n, 0.0,
-                         r->y, r->n));
+/* dst = b a + alpha 1 of the first step of a segment: a with something on its diagonal. */
+static DMuonErrorCode shifted_copy(const run *r, double alpha, const void *a, void *dst) {
+  DMUON_TRY(copy_squares(r, dst, a));
+  for (int64_t i = 0; i < r->count; i++)
+    DMUON_TRY(
+        r->ops->add_diagonal(r->queue, r->dtype, r->m, alpha, nth(r, dst, i, r->small), r->m));
+  return DMUON_SUCCESS;
+}
+
+/* X <- alpha X + Q X */
+static DMuonErrorCode apply_q(run *r, double alpha, const void *q) {
+  const dmuon_batch batch = {r->count, r->small, r->big, r->big};
+  if (alpha != 0)
+    DMUON_TRY(
+        r->ops->copy(r->queue, r->y, r->x, ((r->count - 1) * r->big + r->m * r->n) * r->bytes));
+  DMUON_TRY(r->ops->gemm(r->queue, r->dtype, 0, 0, r->m, r->n, r->m, 1.0, q, r->m, r->x, r->n,
+                         alpha, r->y, r->n, &batch));
   swap(&r->x, &r->y);
   return DMUON_SUCCESS;
 }
@@ -73,10 +98,7 @@ static DMuonErrorCode iterate_direct(run *r) {
     const double *abc = recipe->abc + 3 * i;
     DMUON_TRY(gram_of_x(r, a_matrix));
     DMUON_TRY(quadratic(r, abc[1], abc[2], a_matrix, b_matrix));
-    DMUON_TRY(r->ops->copy(r->queue, r->y, r->x, r->m * r->n * (int64_t)r->bytes));
-    DMUON_TRY(r->ops->gemm(r->queue, r->dtype, 0, 0, r->m, r->n, r->m, 1.0, b_matrix, r->m, r->x,
-                           r->n, abc[0], r->y, r->n));
-    swap(&r->x, &r->y);
+    DMUON_TRY(apply_q(r, abc[0], b_matrix));
   }
   return DMUON_SUCCESS;
 }
@@ -91,15 +113,14 @@ static DMuonErrorCode iterate_gram(run *r) {
   for (int i = 0; i < recipe->steps; i++) {
     double a = recipe->abc[3 * i], b = recipe->abc[3 * i + 1], c = recipe->abc[3 * i + 2];
     if (next < recipe->restart_count && recipe->restarts[next] == i) {
-      DMUON_TRY(apply_q(r, q));
+      DMUON_TRY(apply_q(r, 0, q));
       DMUON_TRY(gram_of_x(r, gram));
       fresh = 1;
       next++;
     }
     DMUON_TRY(quadratic(r, b, c, gram, z));
     if (fresh) {
-      DMUON_TRY(copy_square(r, q, z));
-      DMUON_TRY(r->ops->add_diagonal(r->queue, r->dtype, r->m, a, q, r->m));
+      DMUON_TRY(shifted_copy(r, a, z, q));
     } else {
       DMUON_TRY(shifted_product(r, a, z, q, t));
       swap(&q, &t);
@@ -112,7 +133,7 @@ static DMuonErrorCode iterate_gram(run *r) {
       DMUON_TRY(shifted_symmetric(r, a, z, t, gram)); /* R = at + Zt */
     }
   }
-  return apply_q(r, q);
+  return apply_q(r, 0, q);
 }
 
 static DMuonErrorCode check_view(const char *what, const dmuon_ns_plan *plan,
@@ -140,10 +161,10 @@ static dmuon_copy_matrix strip_of(const dmuon_ns_view *view, int64_t s, int64_t 
                              .alpha = 1.0};
 }
 
-/* X = in / ||in||, oriented. What is in one piece and in the stage's dtype already is read where it
+/* x = in / ||in||, oriented. What is in one piece and in the stage's dtype already is read where it
  * stands: the same values in the same order, so the same bits. */
-static DMuonErrorCode load(run *r, const dmuon_ns_view *view, DMuonDType dtype, const void *in,
-                           void *stage, dmuon_norm *norm) {
+static DMuonErrorCode load(const run *r, const dmuon_ns_view *view, DMuonDType dtype,
+                           const void *in, void *stage, dmuon_norm *norm, void *x) {
   const dmuon_ns_plan *plan = r->plan;
   const void *whole = in;
   int64_t ld = view->ld;
@@ -168,7 +189,7 @@ static DMuonErrorCode load(run *r, const dmuon_ns_view *view, DMuonDType dtype, 
                             .src = whole,
                             .src_ld = ld,
                             .src_dtype = plan->stage,
-                            .dst = r->x,
+                            .dst = x,
                             .dst_ld = plan->big,
                             .dst_dtype = plan->iterate,
                             .transpose = plan->transposed,
@@ -177,9 +198,9 @@ static DMuonErrorCode load(run *r, const dmuon_ns_view *view, DMuonDType dtype, 
   return r->ops->copy_matrix(r->queue, &copy);
 }
 
-/* out = alpha X, in the matrix's own orientation. */
-static DMuonErrorCode store(run *r, const dmuon_ns_view *view, DMuonDType dtype, void *out,
-                            double alpha) {
+/* out = alpha x, in the matrix's own orientation. */
+static DMuonErrorCode store(const run *r, const dmuon_ns_view *view, DMuonDType dtype, void *out,
+                            double alpha, const void *x) {
   const dmuon_ns_plan *plan = r->plan;
   for (int64_t s = 0; s < view->strips; s++) {
     int64_t row, col;
@@ -190,7 +211,7 @@ static DMuonErrorCode store(run *r, const dmuon_ns_view *view, DMuonDType dtype,
       copy.rows = copy.cols;
       copy.cols = rows;
     }
-    copy.src = dmuon_dtype_at(r->x, at, plan->iterate);
+    copy.src = dmuon_dtype_at(x, at, plan->iterate);
     copy.src_ld = plan->big;
     copy.src_dtype = plan->iterate;
     copy.dst = dmuon_dtype_at(out, s * view->stride, dtype);
@@ -203,26 +224,55 @@ static DMuonErrorCode store(run *r, const dmuon_ns_view *view, DMuonDType dtype,
   return DMUON_SUCCESS;
 }
 
-DMuonErrorCode dmuon_ns_issue(dmuon_queue *queue, dmuon_device *device, const dmuon_ns_plan *plan,
-                              const dmuon_ns_view *in_view, DMuonDType in_dtype, const void *in,
-                              const dmuon_ns_view *out_view, DMuonDType out_dtype, void *out,
-                              double alpha, void *workspace) {
-  DMUON_TRY(check_view("input", plan, in_view));
-  DMUON_TRY(check_view("output", plan, out_view));
-  if (plan->small == 0) return DMUON_SUCCESS;
-  dmuon_ns_layout layout = dmuon_ns_plan_layout(plan);
+static DMuonErrorCode check_batch(const dmuon_ns_plan *plan, int64_t count,
+                                  const dmuon_ns_matrix *matrices) {
+  if (count < 0 || count > plan->batch)
+    DMUON_FAIL(DMUON_ERR_INTERNAL, "%lld matrices with a plan for %lld", (long long)count,
+               (long long)plan->batch);
+  for (int64_t i = 0; i < count; i++) {
+    DMUON_TRY(check_view("input", plan, &matrices[i].in_view));
+    DMUON_TRY(check_view("output", plan, &matrices[i].out_view));
+  }
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_ns_issue_batch(dmuon_queue *queue, dmuon_device *device,
+                                    const dmuon_ns_plan *plan, int64_t count,
+                                    const dmuon_ns_matrix *matrices, DMuonDType in_dtype,
+                                    DMuonDType out_dtype, void *workspace) {
+  DMUON_TRY(check_batch(plan, count, matrices));
+  if (plan->small == 0 || count == 0) return DMUON_SUCCESS;
+  const dmuon_ns_layout layout = dmuon_ns_plan_layout(plan);
+  const int64_t bytes = (int64_t)dmuon_dtype_bytes(plan->iterate);
   char *base = workspace;
+  dmuon_norm *norms = (dmuon_norm *)(void *)(base + layout.norm);
   run r = {.ops = device->ops,
            .queue = queue,
            .plan = plan,
            .dtype = plan->iterate,
            .m = plan->small,
            .n = plan->big,
-           .bytes = dmuon_dtype_bytes(plan->iterate),
+           .count = count,
+           .bytes = bytes,
+           .big = layout.big_stride / bytes,
+           .small = layout.square_stride / bytes,
            .x = base + layout.big[0],
            .y = base + layout.big[1]};
   for (int i = 0; i < 4; i++) r.square[i] = base + layout.square[i];
-  DMUON_TRY(load(&r, in_view, in_dtype, in, r.y, (dmuon_norm *)(void *)(base + layout.norm)));
+  for (int64_t i = 0; i < count; i++)
+    DMUON_TRY(load(&r, &matrices[i].in_view, in_dtype, matrices[i].in, r.y, &norms[i],
+                   nth(&r, r.x, i, r.big)));
   DMUON_TRY(plan->variant == DMUON_NS_GRAM ? iterate_gram(&r) : iterate_direct(&r));
-  return store(&r, out_view, out_dtype, out, alpha);
+  for (int64_t i = 0; i < count; i++)
+    DMUON_TRY(store(&r, &matrices[i].out_view, out_dtype, matrices[i].out, matrices[i].alpha,
+                    nth(&r, r.x, i, r.big)));
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_ns_issue(dmuon_queue *queue, dmuon_device *device, const dmuon_ns_plan *plan,
+                              const dmuon_ns_view *in_view, DMuonDType in_dtype, const void *in,
+                              const dmuon_ns_view *out_view, DMuonDType out_dtype, void *out,
+                              double alpha, void *workspace) {
+  const dmuon_ns_matrix matrix = {in, *in_view, out, *out_view, alpha};
+  return dmuon_ns_issue_batch(queue, device, plan, 1, &matrix, in_dtype, out_dtype, workspace);
 }

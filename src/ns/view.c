@@ -48,6 +48,37 @@ static void view_shapes(dmuon_text *text, const dmuon_ns_recipe *recipe) {
   }
 }
 
+static void view_together(dmuon_text *text, const dmuon_ns_recipe *recipe) {
+  dmuon_text_add(text, "  together     ");
+  if (recipe->batch > 0)
+    dmuon_text_add(text, "up to %lld matrices of one shape, as asked for\n",
+                   (long long)recipe->batch);
+  else if (recipe->prefers_batches)
+    dmuon_text_add(text, "matrices of one shape, as many as %lld MB of workspace hold\n",
+                   (long long)(DMUON_NS_BATCH_BYTES >> 20));
+  else
+    dmuon_text_add(text, "one matrix at a time: a batch gains nothing here\n");
+}
+
+static void view_choices(dmuon_text *text, DMuonNewtonSchulz ns) {
+  const dmuon_ns_choices *choices = &ns->recipe.choices;
+  if (choices->count == 0) return;
+  dmuon_text_add(text, "  table of choices%s%s, %d shapes (auto only)\n",
+                 ns->settings.choices ? ": " : "", ns->settings.choices ? ns->settings.choices : "",
+                 choices->count);
+  for (int i = 0; i < choices->count; i++) {
+    const dmuon_ns_choice *c = &choices->entries[i];
+    dmuon_text_add(text, "    %6lld x %-6lld %s  %-6s", (long long)c->small, (long long)c->big,
+                   dmuon_dtype_name(c->dtype), dmuon_ns_variant_name(c->variant));
+    if (c->batch > 0) dmuon_text_add(text, "  %lld together", (long long)c->batch);
+    if (c->seconds[DMUON_NS_GRAM] > 0)
+      dmuon_text_add(text, "  gram %.3g s", c->seconds[DMUON_NS_GRAM]);
+    if (c->seconds[DMUON_NS_DIRECT] > 0)
+      dmuon_text_add(text, "  direct %.3g s", c->seconds[DMUON_NS_DIRECT]);
+    dmuon_text_add(text, "\n");
+  }
+}
+
 DMuonErrorCode DMuonNewtonSchulzView(DMuonNewtonSchulz ns, const char *path) {
   DMUON_TRY(dmuon_object_check_state(ns, DMUON_CLASS_NEWTON_SCHULZ, 1, __func__));
   const dmuon_ns_recipe *recipe = &ns->recipe;
@@ -66,9 +97,12 @@ DMuonErrorCode DMuonNewtonSchulzView(DMuonNewtonSchulz ns, const char *path) {
   view_restarts(&text, ns);
   dmuon_text_add(&text, "  iteration    %s; norm in at least fp32, scale-invariant\n",
                  recipe->iterate_is_given ? dmuon_dtype_name(recipe->iterate)
-                                          : "the matrix's dtype, at least fp32");
+                 : recipe->prefers_half ? "fp16, which this device prefers (fp64 matrices in fp64)"
+                                        : "the matrix's dtype, at least fp32");
+  view_together(&text, recipe);
   dmuon_text_add(&text, "  variant      %s\n", dmuon_ns_variant_name(recipe->variant));
   view_shapes(&text, recipe);
+  view_choices(&text, ns);
   const char *data = NULL;
   DMuonErrorCode code = dmuon_text_finish(&text, &data);
   if (!code) code = dmuon_text_write(&text, path);

@@ -32,7 +32,8 @@ static DMuonErrorCode bracket(DMuonGroup group, const char *call, dmuon_life_eve
   DMuonOptimizer opt = group->opt;
   DMUON_TRY(dmuon_optimizer_check_live(opt, call));
   const int begins = event == DMUON_EVENT_FORWARD_BEGIN || event == DMUON_EVENT_BACKWARD_BEGIN;
-  if (begins && plan_of(group)->has_arrays) DMUON_TRY(dmuon_optimizer_drain(opt));
+  if (begins && plan_of(group)->has_arrays && !dmuon_verdict_is_used(&opt->verdict))
+    DMUON_TRY(dmuon_optimizer_drain(opt)); /* else Step has given his arrays back in stream order */
   DMuonErrorCode code = dmuon_lend_bracket(&opt->lend, group->index, event);
   if (!code && !begins) code = opt->runtime.device->ops->progress(opt->runtime.device);
   code = settle(group, code);

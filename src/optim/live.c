@@ -122,6 +122,7 @@ DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, void *weights
       (dmuon_param_arrays){.has_arrays = 1, .weights = weights, .gradients = gradients};
   DMuonErrorCode code = dmuon_arrays_check(&opt->object.context->memory, opt->model->count,
                                            opt->model->params, opt->arrays);
+  if (!code) code = dmuon_optimizer_check_arrays(opt, param, &opt->arrays[id]);
   if (code) {
     opt->arrays[id] = before;
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "SetArrays changes nothing: %s", dmuon_error_text());
@@ -177,36 +178,43 @@ static DMuonErrorCode make_accumulators(DMuonOptimizer opt) {
 }
 
 /* On the local queue: a step that is still under way has packed what was accumulated for it, and
- * the rest of it is not waited for. */
+ * the rest of it is not waited for. Where the host does not wait for steps it is compute that keeps
+ * the order. */
 DMuonErrorCode DMuonOptimizerAccumulate(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_optimizer_check_live(opt, __func__));
   const dmuon_registry *registry = &opt->model->registry;
   const DMuonDeviceOps *ops = opt->runtime.device->ops;
+  const int late = dmuon_verdict_is_used(&opt->verdict);
+  dmuon_queue *queue = late ? opt->runtime.compute : opt->runtime.local;
   if (!opt->accumulators) DMUON_TRY(make_accumulators(opt));
+  DMUON_TRY(dmuon_optimizer_take_arrays(opt, queue));
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
     const DMuonDType wide = dmuon_dtype_wide(param->grad_dtype);
     if (!opt->accumulators[id] || !opt->arrays[id].gradients) continue;
-    DMUON_TRY(ops->pack(opt->runtime.local, &(dmuon_pack){.n = param->numel,
-                                                          .dst = opt->accumulators[id],
-                                                          .dst_dtype = wide,
-                                                          .addend = opt->accumulated[id],
-                                                          .addend_dtype = wide,
-                                                          .src = opt->arrays[id].gradients,
-                                                          .src_dtype = param->grad_dtype}));
+    DMUON_TRY(ops->pack(queue, &(dmuon_pack){.n = param->numel,
+                                             .dst = opt->accumulators[id],
+                                             .dst_dtype = wide,
+                                             .addend = opt->accumulated[id],
+                                             .addend_dtype = wide,
+                                             .src = opt->arrays[id].gradients,
+                                             .src_dtype = param->grad_dtype}));
     opt->accumulated[id] = opt->accumulators[id];
   }
   opt->accumulate_calls++;
   if (opt->samples >= 0 && !opt->has_lent)
     opt->accumulated_samples += opt->samples; /* else passes count them */
-  return dmuon_optimizer_settle(opt, ops->queue_sync(opt->runtime.local));
+  return dmuon_optimizer_settle(
+      opt, late ? dmuon_optimizer_give_arrays(opt, queue) : ops->queue_sync(queue));
 }
 
 DMuonErrorCode DMuonOptimizerZeroGrad(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, __func__));
   dmuon_optimizer_forget_accumulated(opt);
-  if (dmuon_lend_is_used(&opt->lend)) /* looks at gradients that are under way end here */
+  if (dmuon_lend_is_used(&opt->lend)) { /* looks at gradients that are under way end here */
     DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->lend.caller));
+    DMUON_TRY(dmuon_verdict_forget(&opt->verdict, opt->lend.caller));
+  }
   dmuon_lend_forget_sums(&opt->lend);
   return DMUON_SUCCESS;
 }
@@ -218,6 +226,7 @@ DMuonErrorCode DMuonOptimizerGetStepInfo(DMuonOptimizer opt, DMuonStepInfo *info
   DMUON_TRY(dmuon_object_check_state(opt, DMUON_CLASS_OPTIMIZER, 1, __func__));
   if (!info || info->struct_size < sizeof info->struct_size)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "info is NULL or its struct_size is not set");
+  if (opt->verdict.is_open) DMUON_TRY(dmuon_optimizer_drain(opt));
   const size_t size = info->struct_size < sizeof opt->info ? info->struct_size : sizeof opt->info;
   const size_t given = info->struct_size;
   memcpy(info, &opt->info, size);

@@ -11,6 +11,8 @@ libdmuon_core_la_SOURCES += \
 	src/optim/setup.c src/optim/setup_parts.c \
 	src/optim/state.c \
 	src/optim/step.c \
+	src/optim/stream.c \
+	src/optim/verdict.c src/optim/verdict.h \
 	src/optim/view.c src/optim/view.h src/optim/view_plan.c \
 	src/optim/vote.c src/optim/vote.h \
 	src/optim/whole.c src/optim/whole.h

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "ns/ns.h"
 #include "optim/ballot.h"
+#include "optim/verdict.h"
 #include "partition/partition.h"
 #include "update/update.h"
 
@@ -59,6 +60,8 @@ struct DMuonOptimizer_ {
   dmuon_hyper_rule *hyper_rules;
   DMuonInitFunction init;
   void *init_context;
+  void *stream; /* the caller's, where has_stream; else the default one */
+  int has_stream;
   double factor;  /* of every learning rate */
   double samples; /* of this rank's gradients; negative: means, not sums */
 
@@ -66,6 +69,7 @@ struct DMuonOptimizer_ {
   int64_t number; /* among the optimizers set up on the mesh, from 1: the same on all ranks */
   dmuon_runtime runtime;
   dmuon_lend lend;
+  dmuon_verdict verdict; /* used where the device decides late */
   int group_count;
   struct DMuonGroup_ *groups;
   dmuon_pass_vote *pass_vote;
@@ -76,16 +80,16 @@ struct DMuonOptimizer_ {
   dmuon_update_plan *plans;
   unsigned char *own_master; /* the master is memory of ours, not the caller's array */
   void *workspace;
-  double *ns_stamps;    /* [2 * local_count] */
+  double *ns_stamps;    /* [2 * local_count]; of alloc_host, as all that operations tell the host */
   void **accumulators;  /* NULL until the first Accumulate */
   void **accumulated;   /* the accumulator, where something was accumulated since the last Step */
   int accumulate_calls; /* since the last Step */
   double accumulated_samples;
   double pass_samples; /* as samples, when the last bracket of the pass was opened or closed */
   dmuon_ballot *ballot;
-  dmuon_norm *norms;          /* by registry index */
+  dmuon_norm *norms;          /* by registry index; of alloc_host */
   DMuonRoute *routes;         /* by registry index */
-  int64_t *nonfinite;         /* by id */
+  int64_t *nonfinite;         /* by id; of alloc_host */
   int active_count, *active;  /* bundles that take part in this step */
   int64_t newton_schulz_here; /* that this rank ran, since SetUp */
   DMuonStepInfo info;
@@ -118,6 +122,14 @@ DMuonErrorCode dmuon_optimizer_make_owned(DMuonOptimizer opt);
 DMuonErrorCode dmuon_optimizer_make_groups(DMuonOptimizer opt);
 /* Lent values at SetUp: from the program's function, or zeros. */
 DMuonErrorCode dmuon_optimizer_init_values(DMuonOptimizer opt);
+DMuonErrorCode dmuon_optimizer_check_arrays(DMuonOptimizer opt, const dmuon_param *param,
+                                            const dmuon_param_arrays *arrays);
+/* On a device with streams: what queue does from now on comes behind what the caller's stream does
+ * to his arrays, and the other way round. On a host both are in order anyway. */
+DMuonErrorCode dmuon_optimizer_take_arrays(DMuonOptimizer opt, dmuon_queue *queue);
+DMuonErrorCode dmuon_optimizer_give_arrays(DMuonOptimizer opt, dmuon_queue *queue);
+/* The devices of the model's meshes know the caller's stream (stream.c). */
+DMuonErrorCode dmuon_optimizer_apply_stream(DMuonOptimizer opt);
 /* The owner's copy follows the caller's array again. */
 DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt);
 

@@ -171,8 +171,10 @@ DMuonErrorCode DMuonOptimizerBeginPass(DMuonOptimizer opt, DMuonPass kind) {
 static DMuonErrorCode cancel_pass(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_pass_close(opt, "CancelPass", DMUON_ENDS_CANCEL, DMUON_SUCCESS));
   dmuon_optimizer_forget_accumulated(opt);
-  if (dmuon_lend_is_used(&opt->lend)) /* looks at gradients that are under way end here */
+  if (dmuon_lend_is_used(&opt->lend)) { /* looks at gradients that are under way end here */
     DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->lend.caller));
+    DMUON_TRY(dmuon_verdict_forget(&opt->verdict, opt->lend.caller));
+  }
   return dmuon_lend_begin_step(&opt->lend);
 }
 

@@ -53,6 +53,15 @@ void dmuon_optimizer_teardown(DMuonOptimizer opt) {
     device->ops->free(device, opt->accumulators[i]);
   if (device) device->ops->free(device, opt->workspace);
   for (int i = 0; opt->plans && i < count; i++) dmuon_update_plan_free(&opt->plans[i]);
+  if (device) {
+    device->ops->free_host(device, opt->ns_stamps);
+    device->ops->free_host(device, opt->norms);
+    device->ops->free_host(device, opt->nonfinite);
+  }
+  opt->ns_stamps = NULL;
+  opt->norms = NULL;
+  opt->nonfinite = NULL;
+  dmuon_verdict_destroy(&opt->verdict);
   dmuon_lend_destroy(&opt->lend);
   dmuon_runtime_destroy(&opt->runtime);
   opt->workspace = NULL;
@@ -64,13 +73,10 @@ void dmuon_optimizer_teardown(DMuonOptimizer opt) {
   dmuon_memory_release(&opt->own_master);
   dmuon_memory_release(&opt->arrays);
   dmuon_memory_release(&opt->hyper);
-  dmuon_memory_release(&opt->ns_stamps);
   dmuon_memory_release(&opt->accumulators);
   dmuon_memory_release(&opt->accumulated);
   dmuon_memory_release(&opt->ballot);
-  dmuon_memory_release(&opt->norms);
   dmuon_memory_release(&opt->routes);
-  dmuon_memory_release(&opt->nonfinite);
   dmuon_memory_release(&opt->active);
 }
 
@@ -170,6 +176,7 @@ static DMuonErrorCode check_params(DMuonOptimizer opt) {
     if (!arrays->weights && param->numel > 0)
       DMUON_FAIL(DMUON_ERR_SETUP, "%s has no weights; give them with SetArrays before SetUp",
                  param->name);
+    DMUON_TRY(dmuon_optimizer_check_arrays(opt, param, arrays));
   }
   DMUON_TRY(dmuon_model_check_arrays(opt->model)); /* SetArrays may have brought new ones */
   for (int i = 0; i < opt->hyper_rule_count; i++) {
@@ -193,10 +200,7 @@ static DMuonErrorCode make_tables(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->plans, &opt->plans));
   DMUON_TRY(dmuon_memory_alloc(memory, local, 1, &opt->own_master));
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->accumulated, &opt->accumulated));
-  DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->nonfinite, &opt->nonfinite));
-  DMUON_TRY(dmuon_memory_alloc(memory, 2 * local, sizeof *opt->ns_stamps, &opt->ns_stamps));
   DMUON_TRY(dmuon_memory_alloc(memory, local, sizeof *opt->active, &opt->active));
-  DMUON_TRY(dmuon_memory_alloc(memory, global, sizeof *opt->norms, &opt->norms));
   DMUON_TRY(dmuon_memory_alloc(memory, global, sizeof *opt->routes, &opt->routes));
   DMUON_TRY(dmuon_memory_alloc(
       memory, dmuon_ballot_bytes(registry->mesh_count, registry->param_count), 1, &opt->ballot));
@@ -206,6 +210,20 @@ static DMuonErrorCode make_tables(DMuonOptimizer opt) {
     dmuon_optimizer_resolve_hyper(opt, &registry->params[registry->local_to_global[id]],
                                   &opt->hyper[id]);
   return DMUON_SUCCESS;
+}
+
+/* What operations tell the host. */
+static DMuonErrorCode make_results(DMuonOptimizer opt) {
+  const dmuon_registry *registry = &opt->model->registry;
+  dmuon_device *device = opt->runtime.device;
+  const int64_t local = registry->local_count, global = registry->param_count;
+  DMUON_TRY(device->ops->alloc_host(device, local * (int64_t)sizeof *opt->nonfinite,
+                                    (void **)&opt->nonfinite));
+  DMUON_TRY(device->ops->alloc_host(device, 2 * local * (int64_t)sizeof *opt->ns_stamps,
+                                    (void **)&opt->ns_stamps));
+  DMUON_TRY(
+      device->ops->alloc_host(device, global * (int64_t)sizeof *opt->norms, (void **)&opt->norms));
+  return dmuon_verdict_create(registry, &opt->runtime, &opt->verdict);
 }
 
 /* Whether any rank has lent parameters, or arrays. */
@@ -225,10 +243,12 @@ static DMuonErrorCode make_all(DMuonOptimizer opt) {
   opt->has_lent = has_params(opt, 1);
   opt->is_async =
       opt->settings.replicate_async < 0 ? !opt->has_arrays : (int)opt->settings.replicate_async;
+  DMUON_TRY(dmuon_optimizer_apply_stream(opt));
   DMUON_TRY(make_tables(opt));
   DMUON_TRY(check_params(opt));
   DMUON_TRY(dmuon_runtime_create(registry, mesh->device, opt->partition->owners, &packing,
                                  &opt->runtime));
+  DMUON_TRY(make_results(opt));
   DMUON_TRY(dmuon_optimizer_make_groups(opt));
   DMUON_TRY(dmuon_optimizer_make_owned(opt));
   int64_t largest = dmuon_ballot_bytes(registry->mesh_count, registry->param_count);
@@ -239,10 +259,27 @@ static DMuonErrorCode make_all(DMuonOptimizer opt) {
   return dmuon_agree_reserve(mesh->bootstrap, largest);
 }
 
+/* The device can reach a caller's arrays. */
+DMuonErrorCode dmuon_optimizer_check_arrays(DMuonOptimizer opt, const dmuon_param *param,
+                                            const dmuon_param_arrays *arrays) {
+  dmuon_device *device = dmuon_optimizer_mesh(opt)->device;
+  const void *pointers[] = {arrays->weights, arrays->gradients};
+  const DMuonDType dtypes[] = {param->dtype, param->grad_dtype};
+  for (int i = 0; device->ops->check_pointer && i < 2; i++) {
+    if (!pointers[i]) continue;
+    if (device->ops->check_pointer(device, pointers[i],
+                                   param->numel * (int64_t)dmuon_dtype_bytes(dtypes[i])))
+      DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s, %s: %s", param->name, i ? "gradients" : "weights",
+                 dmuon_error_text());
+  }
+  return DMUON_SUCCESS;
+}
+
 /* The owner's copy in a wider dtype follows the caller's array. */
 DMuonErrorCode dmuon_optimizer_refresh_masters(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   dmuon_device *device = opt->runtime.device;
+  DMUON_TRY(dmuon_optimizer_take_arrays(opt, opt->runtime.compute));
   for (int id = 0; id < registry->local_count; id++) {
     const dmuon_param *param = &registry->params[registry->local_to_global[id]];
     if (!opt->own_master[id] || param->is_lent) continue;

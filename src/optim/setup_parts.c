@@ -79,6 +79,18 @@ DMuonErrorCode dmuon_optimizer_make_owned(DMuonOptimizer opt) {
   return device->ops->queue_sync(opt->runtime.compute);
 }
 
+DMuonErrorCode dmuon_optimizer_take_arrays(DMuonOptimizer opt, dmuon_queue *queue) {
+  const DMuonDeviceOps *ops = opt->runtime.device->ops;
+  if (!dmuon_verdict_is_used(&opt->verdict) || !opt->has_arrays) return DMUON_SUCCESS;
+  return ops->reclaim(queue, NULL, 0, 0);
+}
+
+DMuonErrorCode dmuon_optimizer_give_arrays(DMuonOptimizer opt, dmuon_queue *queue) {
+  const DMuonDeviceOps *ops = opt->runtime.device->ops;
+  if (!dmuon_verdict_is_used(&opt->verdict) || !opt->has_arrays) return DMUON_SUCCESS;
+  return ops->lend(queue);
+}
+
 DMuonErrorCode dmuon_optimizer_make_groups(DMuonOptimizer opt) {
   const dmuon_optimizer_settings *s = &opt->settings;
   dmuon_memory *memory = &opt->object.context->memory;
@@ -90,7 +102,8 @@ DMuonErrorCode dmuon_optimizer_make_groups(DMuonOptimizer opt) {
       .backward_prefetch_depth = (int)s->backward_prefetch_depth,
       .open_groups = (int)s->open_groups,
       .post_step_prefetch = opt->model->registry.mesh_count > 1 ? 0 : (int)s->post_step_prefetch,
-      .delay_stage2 = s->delay_stage2_to_optimizer};
+      .delay_stage2 = s->delay_stage2_to_optimizer,
+      .flags = opt->verdict.flags};
   DMUON_TRY(dmuon_lend_create(&opt->runtime, &settings, &opt->lend));
   opt->group_count = opt->lend.groups.count;
   DMUON_TRY(dmuon_memory_alloc(memory, opt->group_count, sizeof *opt->groups, &opt->groups));

@@ -111,7 +111,8 @@ DMuonErrorCode DMuonOptimizerGetParam(DMuonOptimizer opt, int id, void *data, in
   }
   DMUON_TRY(dmuon_optimizer_drain(opt)); /* an array of the caller, the same on all ranks */
   if (is_wanted(opt, id, root) && data && param->numel > 0)
-    memcpy(data, opt->arrays[id].weights, (size_t)param->numel * dmuon_dtype_bytes(param->dtype));
+    DMUON_TRY(dmuon_whole_copy(opt, data, opt->arrays[id].weights,
+                               param->numel * (int64_t)dmuon_dtype_bytes(param->dtype)));
   return DMUON_SUCCESS;
 }
 
@@ -183,16 +184,21 @@ DMuonErrorCode DMuonOptimizerSetParam(DMuonOptimizer opt, int id, const void *da
 static DMuonErrorCode set_array_master(DMuonOptimizer opt, int id, const dmuon_whole *what,
                                        const void *data, int root) {
   const dmuon_param *param = param_of(opt, id);
-  void *copy = NULL;
-  DMuonErrorCode code =
-      dmuon_memory_alloc(&opt->object.context->memory, param->numel, (size_t)what->bytes, &copy);
+  dmuon_memory *memory = &opt->object.context->memory;
+  const int64_t bytes = param->numel * (int64_t)dmuon_dtype_bytes(param->dtype);
+  void *copy = NULL, *rounded = NULL;
+  DMuonErrorCode code = dmuon_memory_alloc(memory, param->numel, (size_t)what->bytes, &copy);
+  if (!code) code = dmuon_memory_alloc(memory, bytes, 1, &rounded);
   code = dmuon_agree_error(opt->model->registry.meshes[param->mesh].mesh->bootstrap, "SetState",
                            code, DMUON_ERR_MEMORY);
   if (!code) code = write_whole(opt, "SetState", "master", id, what, data, root, copy);
-  if (!code)
-    dmuon_dtype_cast(param->numel, param->dtype, opt->arrays[id].weights, param->master_dtype,
-                     copy);
+  if (!code) {
+    dmuon_dtype_cast(param->numel, param->dtype, rounded, param->master_dtype, copy);
+    code =
+        dmuon_optimizer_settle(opt, dmuon_whole_copy(opt, opt->arrays[id].weights, rounded, bytes));
+  }
   dmuon_memory_free(copy);
+  dmuon_memory_free(rounded);
   return code;
 }
 

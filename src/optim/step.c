@@ -40,9 +40,12 @@ DMuonErrorCode dmuon_optimizer_check_live(DMuonOptimizer opt, const char *call) 
 static DMuonErrorCode look_for_nonfinite(DMuonOptimizer opt) {
   const dmuon_registry *registry = &opt->model->registry;
   const DMuonDeviceOps *ops = opt->runtime.device->ops;
+  const int late = dmuon_verdict_is_used(&opt->verdict);
+  DMUON_TRY(dmuon_optimizer_take_arrays(opt, opt->runtime.compute));
   for (int id = 0; id < registry->local_count; id++) {
-    const dmuon_param *param = &registry->params[registry->local_to_global[id]];
-    opt->nonfinite[id] = -1;
+    const int index = registry->local_to_global[id];
+    const dmuon_param *param = &registry->params[index];
+    if (!late) opt->nonfinite[id] = -1;
     if (param->route == DMUON_ROUTE_FROZEN) continue;
     if (!opt->arrays[id].gradients && !opt->accumulated[id]) continue;
     DMUON_TRY(ops->find_nonfinite(opt->runtime.compute,
@@ -52,8 +55,9 @@ static DMuonErrorCode look_for_nonfinite(DMuonOptimizer opt) {
                                                 .addend_dtype = dmuon_dtype_wide(param->grad_dtype),
                                                 .src = opt->arrays[id].gradients,
                                                 .src_dtype = param->grad_dtype},
-                                  &opt->nonfinite[id]));
+                                  &opt->nonfinite[id], dmuon_verdict_flag(&opt->verdict, index)));
   }
+  if (late) return DMUON_SUCCESS;
   DMUON_TRY(ops->queue_sync(opt->runtime.compute));
   if (!dmuon_lend_is_used(&opt->lend)) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_lend_look_for_nonfinite(&opt->lend));
@@ -174,6 +178,8 @@ static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, in
                                .grad_scale = muon ? clip->muon_factor : clip->adamw_factor,
                                .value = value,
                                .workspace = opt->workspace,
+                               .skip = dmuon_verdict_skip(&opt->verdict),
+                               .skipped = dmuon_verdict_skipped(&opt->verdict, p->id),
                                .stamps = &opt->ns_stamps[2 * p->id]};
   if (!muon) return dmuon_update_adamw(runtime->compute, runtime->device, &update, state);
   opt->newton_schulz_here += dmuon_piece_count(param);
@@ -284,7 +290,8 @@ static void fill_info(DMuonOptimizer opt, const dmuon_clip_result *clip) {
     return;
   }
   info->step = updates + 1;
-  if (opt->is_async) { /* those of this step are known once it is done */
+  if (opt->is_async ||
+      dmuon_verdict_is_used(&opt->verdict)) { /* those of this step are known once it is done */
     info->seconds_reduce = before.seconds_reduce;
     info->seconds_update = before.seconds_update;
     info->seconds_publish = before.seconds_publish;
@@ -320,6 +327,28 @@ static void fill_seconds(DMuonOptimizer opt, int active_count) {
   opt->seconds_known = 1;
 }
 
+/* The host hears whether the last step was skipped, and how many were: its counts follow. All that
+ * was issued is done. */
+static DMuonErrorCode hear_verdict(DMuonOptimizer opt) {
+  dmuon_verdict *verdict = &opt->verdict;
+  const dmuon_registry *registry = &opt->model->registry;
+  DMuonStepInfo *info = &opt->info;
+  if (!verdict->is_open) return DMUON_SUCCESS;
+  verdict->is_open = 0;
+  const int64_t *skipped = verdict->seen_counts;
+  for (int p = 0; p < registry->param_count && !info->skipped; p++) {
+    if (verdict->seen_flags[p] == 0) continue;
+    info->skipped = 1;
+    info->nonfinite_name = registry->params[p].name;
+    info->newton_schulz_calls = 0;
+  }
+  for (int r = 0; r < verdict->size && info->skipped && info->nonfinite_rank < 0; r++)
+    if (verdict->seen_flags[registry->param_count + r] != 0) info->nonfinite_rank = r;
+  info->step -= skipped[registry->local_count];
+  for (int id = 0; id < registry->local_count; id++) opt->states[id].step -= skipped[id];
+  return dmuon_verdict_restart(verdict, &opt->runtime);
+}
+
 DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
   if (!opt->pending) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_mesh_check(dmuon_optimizer_mesh(opt)));
@@ -329,12 +358,15 @@ DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
   code = dmuon_optimizer_settle(opt, code);
   opt->pending = 0;
   if (!code && !opt->seconds_known) fill_seconds(opt, opt->active_count);
+  if (!code) code = dmuon_optimizer_settle(opt, hear_verdict(opt));
   return code;
 }
 
 /* Before a step nothing of the one before may be left that its buffers or its times are needed for.
- * Lent values that are still on their way to others are waited for where they are used. */
+ * Lent values that are still on their way to others are waited for where they are used. On a device
+ * that decides late the queues keep the order, and times are those of the last step that is done. */
 static DMuonErrorCode finish_last_step(DMuonOptimizer opt) {
+  if (dmuon_verdict_is_used(&opt->verdict)) return dmuon_mesh_check(dmuon_optimizer_mesh(opt));
   if (!opt->pending || opt->has_arrays) return dmuon_optimizer_drain(opt);
   DMUON_TRY(dmuon_mesh_check(dmuon_optimizer_mesh(opt)));
   DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->runtime.compute));
@@ -345,6 +377,7 @@ static DMuonErrorCode finish_last_step(DMuonOptimizer opt) {
 static DMuonErrorCode step(DMuonOptimizer opt) {
   dmuon_clip_result clip = {.muon_factor = 1, .adamw_factor = 1, .factor = 1};
   dmuon_vote_input input = {.samples = -1};
+  const int late = dmuon_verdict_is_used(&opt->verdict);
 
   DMUON_TRY(finish_last_step(opt));
   DMUON_TRY(dmuon_pass_close(opt, "Step", DMUON_ENDS_STEP, DMUON_SUCCESS));
@@ -362,7 +395,12 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   if (opt->ballot->nonfinite_param < 0) {
     opt->active_count = choose_active(opt);
     opt->pending = opt->is_stepping = 1;
+    if (late)
+      DMUON_TRY(dmuon_verdict_decide(&opt->verdict, &opt->runtime,
+                                     dmuon_lend_is_used(&opt->lend) ? opt->lend.caller : NULL));
     DMUON_TRY(run_pipeline(opt, opt->active_count, &clip));
+    if (late) DMUON_TRY(dmuon_verdict_report(&opt->verdict, &opt->runtime));
+    DMUON_TRY(dmuon_optimizer_give_arrays(opt, opt->runtime.compute));
   }
   /* Gradients are free once the last bundle is packed; the rest may go on behind the caller. */
   dmuon_optimizer_forget_accumulated(opt);
@@ -370,6 +408,7 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   DMUON_TRY(dmuon_lend_begin_step(&opt->lend));
   if (dmuon_lend_is_used(&opt->lend)) DMUON_TRY(dmuon_lend_fetch_ahead(&opt->lend));
   opt->is_stepping = 0;
+  if (late) return opt->runtime.device->ops->progress(opt->runtime.device);
   if (opt->is_async && opt->active_count > 0) return dmuon_runtime_wait_packed(&opt->runtime);
   return dmuon_optimizer_drain(opt);
 }

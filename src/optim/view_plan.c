@@ -50,6 +50,33 @@ static void write_flows(dmuon_text *text, const dmuon_traffic *traffic) {
   dmuon_text_add(text, "\n");
 }
 
+/* What the operations of a step take along axis, one after another, by what its links cost. */
+static double predicted_seconds(const dmuon_plan *plan, DMuonAxis axis) {
+  double seconds = 0;
+  for (int b = 0; b < plan->packing->bundle_count; b++) {
+    const dmuon_traffic traffic = dmuon_plan_bundle(plan, b, &one_step);
+    const dmuon_flow flow = dmuon_traffic_along(&traffic, axis);
+    const DMuonMesh mesh = plan->registry->meshes[plan->packing->bundles[b].mesh].mesh;
+    seconds += dmuon_cost_seconds(&mesh->links[axis], flow.operations, flow.bytes);
+  }
+  return seconds;
+}
+
+static void write_seconds(const dmuon_plan *plan, dmuon_text *text) {
+  static const char *const names[] = {"replicate", "shard"};
+  const DMuonMesh mesh = plan->registry->meshes[0].mesh;
+  const char *between = "  predicted seconds of it, were nothing hidden: ";
+  for (int axis = DMUON_AXIS_SHARD; axis >= DMUON_AXIS_REPLICATE; axis--) {
+    const double seconds = predicted_seconds(plan, (DMuonAxis)axis);
+    if (!(seconds > 0)) continue;
+    dmuon_text_add(text, "%s%s %.3g over %s (%s)", between, names[axis], seconds,
+                   dmuon_link_name(mesh->links[axis].link_class),
+                   mesh->links[axis].is_measured ? "measured" : "estimated");
+    between = ", ";
+  }
+  if (between[0] == ',') dmuon_text_add(text, "\n");
+}
+
 static void write_memory(dmuon_text *text, const dmuon_memory_plan *memory) {
   const struct {
     const char *what;
@@ -94,6 +121,7 @@ void dmuon_optimizer_write_plan(DMuonOptimizer opt, dmuon_text *text) {
   }
   dmuon_text_add(text, "    %-47s ", "together");
   write_flows(text, &total);
+  write_seconds(&plan, text);
   write_memory(text, &memory);
 }
 
@@ -158,11 +186,13 @@ static json_t *totals_json(const dmuon_plan *plan) {
       if (bytes > largest) largest = bytes;
     }
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "step", traffic_json(&here, 1),
-                   "step_over_all_ranks", traffic_json(&all, 0), "further_micro_batch",
-                   more_json(plan, &two, &one_step), "further_micro_batch_accumulated",
-                   more_json(plan, &two_local, &one_step), "evaluation", traffic_json(&look, 1),
-                   "largest_owner_segment_bytes", (json_int_t)largest);
+  return json_pack("{s:o, s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:I}", "step", traffic_json(&here, 1),
+                   "predicted_seconds", "replicate", predicted_seconds(plan, DMUON_AXIS_REPLICATE),
+                   "shard", predicted_seconds(plan, DMUON_AXIS_SHARD), "step_over_all_ranks",
+                   traffic_json(&all, 0), "further_micro_batch", more_json(plan, &two, &one_step),
+                   "further_micro_batch_accumulated", more_json(plan, &two_local, &one_step),
+                   "evaluation", traffic_json(&look, 1), "largest_owner_segment_bytes",
+                   (json_int_t)largest);
 }
 
 /* ---- JSON: groups ---------------------------------------------------------------------------- */

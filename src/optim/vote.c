@@ -11,24 +11,13 @@ enum { HYPERS = DMUON_HYPER_EPS + 1 };
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-/* What decides the bits of a Newton-Schulz. */
-static void print_recipe(const dmuon_ns_recipe *recipe, dmuon_text *text) {
-  dmuon_text_add(text, "ns_variant=%d\nns_dtype=%s\nns_steps=%d\n", (int)recipe->variant,
-                 recipe->iterate_is_given ? dmuon_dtype_name(recipe->iterate) : "of the matrix",
-                 recipe->steps);
-  for (int i = 0; i < 3 * recipe->steps; i++)
-    dmuon_text_add(text, "ns_coefficient %d=%.17g\n", i, recipe->abc[i]);
-  for (int i = 0; i < recipe->restart_count; i++)
-    dmuon_text_add(text, "ns_restart %d=%d\n", i, recipe->restarts[i]);
-}
-
 DMuonErrorCode dmuon_vote_settings(DMuonOptimizer opt, DMuonErrorCode code) {
   dmuon_text text;
   dmuon_text_init(&text, &opt->object.context->memory);
   if (!code) {
     dmuon_text_add(&text, "name=%s\n", opt->object.name);
     dmuon_options_print(&dmuon_optimizer_option_table, &opt->settings, &text);
-    print_recipe(&opt->ns->recipe, &text);
+    dmuon_ns_recipe_print(&opt->ns->recipe, &text);
   }
   code = dmuon_mesh_agree_text(dmuon_optimizer_mesh(opt), "optimizer", code, &text);
   dmuon_text_free(&text);
@@ -147,7 +136,8 @@ static void fill_ballot(DMuonOptimizer opt, const dmuon_vote_input *input) {
     if (id < 0 || registry->params[p].route == DMUON_ROUTE_FROZEN) continue;
     if (opt->arrays[id].gradients || opt->accumulated[id] || opt->lend.has_gradient[id])
       dmuon_ballot_set_gradient(ballot, p);
-    if (opt->nonfinite[id] >= 0 && ballot->nonfinite_param < 0) {
+    if (!dmuon_verdict_is_used(&opt->verdict) && opt->nonfinite[id] >= 0 &&
+        ballot->nonfinite_param < 0) {
       ballot->nonfinite_param = p;
       ballot->nonfinite_rank = rank;
     }

@@ -62,8 +62,7 @@ static share share_of(DMuonOptimizer opt, int index, int r, int s) {
   return found;
 }
 
-/* Between a share and host memory, behind all that was issued. */
-static DMuonErrorCode copy(DMuonOptimizer opt, void *dst, const void *src, int64_t bytes) {
+DMuonErrorCode dmuon_whole_copy(DMuonOptimizer opt, void *dst, const void *src, int64_t bytes) {
   const DMuonDeviceOps *ops = opt->runtime.device->ops;
   DMUON_TRY(ops->copy(opt->runtime.compute, dst, src, bytes));
   return ops->queue_sync(opt->runtime.compute);
@@ -82,9 +81,11 @@ static DMuonErrorCode get_share(DMuonOptimizer opt, const char *call, const dmuo
   for (int64_t at = 0; at < from->count; at += room) {
     const int64_t count = from->count - at < room ? from->count - at : room;
     const int64_t bytes = count * what->bytes;
-    if (from->is_here) DMUON_TRY(copy(opt, chunk, (char *)what->data + at * what->bytes, bytes));
+    if (from->is_here)
+      DMUON_TRY(dmuon_whole_copy(opt, chunk, (char *)what->data + at * what->bytes, bytes));
     DMUON_TRY(dmuon_agree_broadcast(bootstrap, call, from->rank, chunk, bytes));
-    if (data) memcpy(data + (from->first + at) * what->bytes, chunk, (size_t)bytes);
+    if (data)
+      DMUON_TRY(dmuon_whole_copy(opt, data + (from->first + at) * what->bytes, chunk, bytes));
   }
   return DMUON_SUCCESS;
 }
@@ -98,8 +99,7 @@ static DMuonErrorCode get_single(DMuonOptimizer opt, const char *call, const dmu
   else
     memset(chunk, 0, (size_t)what->bytes); /* without elements nobody keeps anything */
   DMUON_TRY(dmuon_agree_broadcast(bootstrap, call, from->rank, chunk, what->bytes));
-  if (data) memcpy(data, chunk, (size_t)what->bytes);
-  return DMUON_SUCCESS;
+  return data ? dmuon_whole_copy(opt, data, chunk, what->bytes) : DMUON_SUCCESS;
 }
 
 DMuonErrorCode dmuon_whole_get(DMuonOptimizer opt, const char *call, const dmuon_whole *what,
@@ -132,15 +132,20 @@ static DMuonErrorCode keep(DMuonOptimizer opt, const dmuon_whole *what, const sh
   const int64_t last = mine->first + mine->count;
   const int64_t end = at + count < last ? at + count : last;
   if (!what->data || end <= begin) return DMUON_SUCCESS;
-  return copy(opt, (char *)what->data + (begin - mine->first) * what->bytes,
-              chunk + (begin - at) * what->bytes, (end - begin) * what->bytes);
+  return dmuon_whole_copy(opt, (char *)what->data + (begin - mine->first) * what->bytes,
+                          chunk + (begin - at) * what->bytes, (end - begin) * what->bytes);
 }
 
 /* Everybody says that he has the same data. */
 static DMuonErrorCode compare(DMuonOptimizer opt, const char *call, int index, const void *data,
-                              int64_t bytes) {
+                              int64_t bytes, char *chunk) {
   int equal, other;
-  const uint64_t hash = dmuon_hash_bytes(DMUON_HASH_SEED, data, (size_t)bytes);
+  uint64_t hash = DMUON_HASH_SEED;
+  for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
+    const int64_t count = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+    DMUON_TRY(dmuon_whole_copy(opt, chunk, (const char *)data + at, count));
+    hash = dmuon_hash_bytes(hash, chunk, (size_t)count);
+  }
   DMUON_TRY(dmuon_agree_equal(mesh_of(opt, index)->bootstrap, call, hash, &equal, &other));
   if (!equal)
     DMUON_FAIL(DMUON_ERR_DISAGREE,
@@ -158,12 +163,14 @@ DMuonErrorCode dmuon_whole_set(DMuonOptimizer opt, const char *call, const dmuon
                               mesh->coords[DMUON_AXIS_SHARD]);
   const int am_root = root == DMUON_ALL || root == dmuon_mesh_position(mesh);
   char *chunk = NULL;
-  if (root == DMUON_ALL) DMUON_TRY(compare(opt, call, what->index, data, numel * what->bytes));
   DMuonErrorCode code = new_chunk(opt, call, mesh, &chunk);
+  if (!code && root == DMUON_ALL)
+    code = compare(opt, call, what->index, data, numel * what->bytes, chunk);
   for (int64_t at = 0; !code && at < numel; at += room) {
     const int64_t count = numel - at < room ? numel - at : room;
     const int64_t bytes = count * what->bytes;
-    if (am_root) memcpy(chunk, (const char *)data + at * what->bytes, (size_t)bytes);
+    if (am_root) code = dmuon_whole_copy(opt, chunk, (const char *)data + at * what->bytes, bytes);
+    if (code) break;
     if (root != DMUON_ALL)
       code = dmuon_agree_broadcast(mesh->bootstrap, call, mesh->rank_at[root], chunk, bytes);
     if (code) break;

@@ -17,6 +17,9 @@ typedef struct {
 /* The bundle and place of a registry parameter; 0: it is in none. */
 int dmuon_whole_find(DMuonOptimizer opt, int index, int *bundle, int *place);
 
+/* Between two places of which each may be the host's or the device's, behind all that was issued.
+ * Waits. */
+DMuonErrorCode dmuon_whole_copy(DMuonOptimizer opt, void *dst, const void *src, int64_t bytes);
 /* All ranks of the parameter's mesh ask for the same: a hash of the question. */
 DMuonErrorCode dmuon_whole_agree(DMuonOptimizer opt, const char *call, int index, uint64_t question,
                                  DMuonErrorCode code);

@@ -9,6 +9,34 @@ int64_t dmuon_piece_count(const dmuon_param *param) {
   return param->batch * blocks_of(param);
 }
 
+/* Of the blocks of one matrix as long as this one: how many there are, and are before it. */
+static void count_alike(const dmuon_param *param, int block, int *together, int *before) {
+  *together = 1, *before = 0;
+  if (param->nblocks == 0) return;
+  *together = 0;
+  for (int j = 0; j < param->nblocks; j++) {
+    if (param->blocks[j] != param->blocks[block]) continue;
+    ++*together;
+    if (j < block) ++*before;
+  }
+}
+
+dmuon_piece_alike dmuon_piece_alike_of(const dmuon_param *param, int64_t index) {
+  int together, before;
+  count_alike(param, (int)(index % blocks_of(param)), &together, &before);
+  return (dmuon_piece_alike){.count = param->batch * together,
+                             .rank = index / blocks_of(param) * together + before};
+}
+
+int64_t dmuon_piece_alike_at(const dmuon_param *param, int64_t index, int64_t k) {
+  const int block = (int)(index % blocks_of(param));
+  int together, before, j = 0;
+  count_alike(param, block, &together, &before);
+  for (int64_t left = k % together; param->nblocks > 0; j++)
+    if (param->blocks[j] == param->blocks[block] && left-- == 0) break;
+  return k / together * blocks_of(param) + j;
+}
+
 void dmuon_piece_get(const dmuon_param *param, int64_t index, dmuon_piece *piece) {
   int64_t matrix = index / blocks_of(param);
   int block = (int)(index % blocks_of(param));

@@ -18,4 +18,12 @@ typedef struct {
 int64_t dmuon_piece_count(const dmuon_param *param);
 void dmuon_piece_get(const dmuon_param *param, int64_t index, dmuon_piece *piece);
 
+/* Pieces of one shape: count of them, which of them this one is (from 0), and the one that is k-th.
+ * They may be orthogonalised together. */
+typedef struct {
+  int64_t count, rank;
+} dmuon_piece_alike;
+dmuon_piece_alike dmuon_piece_alike_of(const dmuon_param *param, int64_t index);
+int64_t dmuon_piece_alike_at(const dmuon_param *param, int64_t index, int64_t k);
+
 #endif

@@ -20,6 +20,7 @@ DMuonErrorCode dmuon_update_plan_make(dmuon_memory *memory, const dmuon_param *p
                               &made.plans[i]);
     if (code) break;
     made.operations += made.plans[i].operations + 2 * (piece.view.strips - 1);
+    dmuon_ns_plan_batch(&made.plans[i], dmuon_piece_alike_of(param, i).count);
     if (made.plans[i].workspace_bytes > largest) largest = made.plans[i].workspace_bytes;
   }
   if (code) {
@@ -38,15 +39,34 @@ void dmuon_update_plan_free(dmuon_update_plan *plan) {
   memset(plan, 0, sizeof *plan);
 }
 
+/* Pieces of one shape run together, as many as their plan says, at the place of the first of them. */
+static DMuonErrorCode orthogonalise_from(dmuon_queue *queue, dmuon_device *device,
+                                         const dmuon_update_plan *plan, const dmuon_update *update,
+                                         int64_t index) {
+  const dmuon_param *param = update->param;
+  const dmuon_ns_plan *ns = &plan->plans[index];
+  const dmuon_piece_alike alike = dmuon_piece_alike_of(param, index);
+  dmuon_ns_matrix matrices[DMUON_NS_BATCH_MAX];
+  int64_t count = alike.count - alike.rank < ns->batch ? alike.count - alike.rank : ns->batch;
+  if (alike.rank % ns->batch != 0) return DMUON_SUCCESS; /* was among those of an earlier one */
+  for (int64_t k = 0; k < count; k++) {
+    dmuon_piece piece;
+    dmuon_piece_get(param, dmuon_piece_alike_at(param, index, alike.rank + k), &piece);
+    void *matrix = dmuon_dtype_at(update->workspace, piece.offset, param->state_dtype);
+    matrices[k] = (dmuon_ns_matrix){matrix, piece.view, matrix, piece.view,
+                                    dmuon_rule_scale(update->rule, piece.out, piece.in)};
+  }
+  return dmuon_ns_issue_batch(queue, device, ns, count, matrices, param->state_dtype,
+                              param->state_dtype, (char *)update->workspace + plan->update_bytes);
+}
+
 DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                                  const dmuon_update_plan *plan, const dmuon_update *update,
                                  dmuon_param_state *state) {
   const dmuon_param *param = update->param;
   const dmuon_rule *rule = update->rule;
   const double *hyper = update->hyper->value;
-  const int64_t element = (int64_t)dmuon_dtype_bytes(param->state_dtype);
-  char *direction = update->workspace; /* the momentum's direction, then its orthogonal factor */
-  char *scratch = direction + plan->update_bytes;
+  void *direction = update->workspace; /* the momentum's direction, then its orthogonal factor */
 
   DMUON_TRY(device->ops->muon_momentum(
       queue, &(dmuon_muon_momentum){
@@ -63,17 +83,12 @@ DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                  .momentum_dtype = param->state_dtype,
                  .weight = state->master,
                  .weight_dtype = param->master_dtype,
-                 .update = direction}));
+                 .update = direction,
+                 .skip = update->skip}));
 
   if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[0]));
-  for (int64_t i = 0; i < plan->piece_count; i++) {
-    dmuon_piece piece;
-    dmuon_piece_get(param, i, &piece);
-    char *matrix = direction + piece.offset * element;
-    DMUON_TRY(dmuon_ns_issue(queue, device, &plan->plans[i], &piece.view, param->state_dtype,
-                             matrix, &piece.view, param->state_dtype, matrix,
-                             dmuon_rule_scale(rule, piece.out, piece.in), scratch));
-  }
+  for (int64_t i = 0; i < plan->piece_count; i++)
+    DMUON_TRY(orthogonalise_from(queue, device, plan, update, i));
   if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[1]));
 
   DMUON_TRY(device->ops->muon_apply(
@@ -86,7 +101,9 @@ DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                                  .weight = state->master,
                                  .weight_dtype = param->master_dtype,
                                  .value = update->value,
-                                 .value_dtype = param->dtype}));
+                                 .value_dtype = param->dtype,
+                                 .skip = update->skip,
+                                 .skipped = update->skipped}));
   state->step++;
   return DMUON_SUCCESS;
 }
@@ -112,7 +129,9 @@ DMuonErrorCode dmuon_update_adamw(dmuon_queue *queue, dmuon_device *device,
                                                .weight = state->master,
                                                .weight_dtype = param->master_dtype,
                                                .value = update->value,
-                                               .value_dtype = param->dtype}));
+                                               .value_dtype = param->dtype,
+                                               .skip = update->skip,
+                                               .skipped = update->skipped}));
   state->step++;
   return DMUON_SUCCESS;
 }

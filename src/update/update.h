@@ -42,7 +42,9 @@ typedef struct {
   double grad_scale; /* clipping */
   void *value;       /* new value in the parameter's dtype goes here */
   void *workspace;
-  double *stamps; /* [2]: time before and after Newton-Schulz; NULL: not wanted */
+  const float *skip; /* NULL, or device memory: not zero when the step is skipped after all */
+  int64_t *skipped;  /* with skip: a count of such steps in device memory; state->step counts all */
+  double *stamps;    /* [2]: time before and after Newton-Schulz; NULL: not wanted */
 } dmuon_update;
 
 /* Issues the step on queue; state->step counts up. */

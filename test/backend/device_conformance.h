@@ -18,6 +18,10 @@ static struct {
   uint64_t key;     /* of the next random array */
   double worst;     /* error over bound since the last report */
   const char *name; /* of the backend, for messages */
+  struct {
+    dmuon_norm norm;
+    int64_t index;
+  } * told; /* of alloc_host: what operations tell */
 } suite;
 
 static const DMuonDType all_dtypes[] = {DMUON_FLOAT32, DMUON_FLOAT64, DMUON_BFLOAT16,
@@ -127,7 +131,7 @@ static void check_gemm(DMuonDType dtype, int ta, int tb, int64_t m, int64_t n, i
   double *before = malloc((size_t)(m * ldc) * sizeof *before);
   memcpy(before, c.value, (size_t)(m * ldc) * sizeof *before);
   must(suite.ops->gemm(suite.queue, dtype, ta, tb, m, n, k, alpha, a.device, lda, b.device, ldb,
-                       beta, c.device, ldc));
+                       beta, c.device, ldc, NULL));
   array_pull(&c);
   for (int64_t i = 0; i < m; i++) {
     for (int64_t j = 0; j < n; j++) {
@@ -193,7 +197,7 @@ static int check_syrk(DMuonDType dtype, int64_t m, int64_t k, double beta) {
   array c = beta != 0 ? symmetric_eighths(dtype, m, ldc) : array_new(dtype, m * ldc, NAN);
   double *before = malloc((size_t)(m * ldc) * sizeof *before);
   memcpy(before, c.value, (size_t)(m * ldc) * sizeof *before);
-  must(suite.ops->syrk(suite.queue, dtype, m, k, 0.75, a.device, lda, beta, c.device, ldc));
+  must(suite.ops->syrk(suite.queue, dtype, m, k, 0.75, a.device, lda, beta, c.device, ldc, NULL));
   array_pull(&c);
   for (int64_t i = 0; i < m; i++) {
     for (int64_t j = 0; j < m; j++) {
@@ -227,7 +231,7 @@ static int check_gemm_symmetric(DMuonDType dtype, int64_t m, double beta) {
   double *before = malloc((size_t)(m * ldc) * sizeof *before);
   memcpy(before, c.value, (size_t)(m * ldc) * sizeof *before);
   must(suite.ops->gemm_symmetric(suite.queue, dtype, m, 0.5, a.device, lda, b.device, ldb, beta,
-                                 c.device, ldc));
+                                 c.device, ldc, NULL));
   array_pull(&c);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < m; j++) {
@@ -365,12 +369,12 @@ static void test_pack(void) {
 }
 
 static int64_t first_nonfinite(DMuonDType dst, const array *addend, const array *src) {
-  int64_t index = -2;
+  suite.told->index = -2;
   dmuon_pack args = {src->n,        NULL,        dst,       addend ? addend->device : NULL,
                      DMUON_FLOAT32, src->device, src->dtype};
-  must(suite.ops->find_nonfinite(suite.queue, &args, &index));
+  must(suite.ops->find_nonfinite(suite.queue, &args, &suite.told->index, NULL));
   must(suite.ops->queue_sync(suite.queue));
-  return index;
+  return suite.told->index;
 }
 
 static void test_find_nonfinite(void) {
@@ -404,10 +408,9 @@ static void test_find_nonfinite(void) {
 /* Norms. */
 
 static dmuon_norm norm_of(const array *x, int64_t rows, int64_t cols, int64_t ld) {
-  dmuon_norm norm = {-1, 0};
-  must(suite.ops->norm(suite.queue, x->dtype, rows, cols, x->device, ld, &norm));
+  must(suite.ops->norm(suite.queue, x->dtype, rows, cols, x->device, ld, &suite.told->norm));
   must(suite.ops->queue_sync(suite.queue));
-  return norm;
+  return suite.told->norm;
 }
 
 static void test_norm(void) {
@@ -448,7 +451,9 @@ static void test_norm(void) {
                   suite.name, e ? "smallest" : "largest", dmuon_dtype_name(dtype));
       /* and dividing by it gives 1/sqrt(35) everywhere */
       array y = array_new(dtype, 35, NAN);
-      dmuon_copy_matrix args = {5, 7, x.device, 7, dtype, y.device, 7, dtype, 0, 1, &norm};
+      suite.told->norm = norm;
+      dmuon_copy_matrix args = {5,     7, x.device, 7, dtype, y.device, 7,
+                                dtype, 0, 1,        &suite.told->norm};
       must(suite.ops->copy_matrix(suite.queue, &args));
       array_pull(&y);
       for (int64_t i = 0; i < 35; i++)
@@ -469,12 +474,14 @@ static void test_norm(void) {
            "%s: a norm over infinity or NaN is not finite in %s", suite.name,
            dmuon_dtype_name(dtype));
     array y = array_new(dtype, 6, 5), one = array_new(dtype, 6, 1);
-    dmuon_copy_matrix by_zero = {2, 3, one.device, 3, dtype, y.device, 3, dtype, 0, 1, &zero};
+    suite.told->norm = zero;
+    dmuon_copy_matrix by_zero = {2,     3, one.device, 3, dtype, y.device, 3,
+                                 dtype, 0, 1,          &suite.told->norm};
     must(suite.ops->copy_matrix(suite.queue, &by_zero));
     array_pull(&y);
     for (int64_t i = 0; i < 6; i++) near(y.value[i], 0, 0);
     report("division by a zero norm gives zeros", dtype);
-    by_zero.divide = &nan;
+    suite.told->norm = nan;
     must(suite.ops->copy_matrix(suite.queue, &by_zero));
     array_pull(&y);
     for (int64_t i = 0; i < 6; i++) near(y.value[i], NAN, 0);
@@ -489,7 +496,7 @@ static void test_norm(void) {
 
 static void test_copy_matrix(void) {
   static const int64_t sizes[][2] = {{1, 1}, {3, 50}, {70, 33}, {33, 1200}};
-  dmuon_norm norm = {2.5, 3}; /* 8 sqrt(2.5) */
+  suite.told->norm = (dmuon_norm){2.5, 3}; /* 8 sqrt(2.5) */
   for (int d = 0; d < 16; d++) {
     DMuonDType from = all_dtypes[d % 4], to = all_dtypes[d / 4];
     for (int s = 0; s < 16; s++) {
@@ -509,7 +516,7 @@ static void test_copy_matrix(void) {
                                 to,
                                 transpose,
                                 alpha,
-                                divide ? &norm : NULL};
+                                divide ? &suite.told->norm : NULL};
       must(suite.ops->copy_matrix(suite.queue, &args));
       array_pull(&y);
       for (int64_t i = 0; i < out_rows; i++)
@@ -601,8 +608,16 @@ static void test_apply(void) {
       w.value[5] = 0, u.value[6] = 0;
       array_push(&w), array_push(&u);
       memcpy(old, w.value, (size_t)n * sizeof *old);
-      dmuon_muon_apply args = {n,       (dmuon_decay)decay, lr,      wd,           u.device,
-                               u.dtype, w.device,           w.dtype, value.device, value.dtype};
+      dmuon_muon_apply args = {.n = n,
+                               .decay = (dmuon_decay)decay,
+                               .lr = lr,
+                               .weight_decay = wd,
+                               .update = u.device,
+                               .update_dtype = u.dtype,
+                               .weight = w.device,
+                               .weight_dtype = w.dtype,
+                               .value = value.device,
+                               .value_dtype = value.dtype};
       must(suite.ops->muon_apply(suite.queue, &args));
       array_pull(&w), array_pull(&value);
       for (int64_t i = 0; i < n; i++) {
@@ -705,6 +720,130 @@ static void test_adamw(void) {
   array_free(&g), array_free(&p), array_free(&m), array_free(&v);
 }
 
+/* ---- steps that are skipped ---- */
+
+/* Counts in device memory. */
+static int64_t count_at(const array *counts, int64_t i) {
+  int64_t count;
+  memcpy(&count, (char *)counts->host + i * (int64_t)sizeof count, sizeof count);
+  return count;
+}
+
+static void test_decide(void) {
+  static const int where[] = {-1, 0, 699, 350};
+  array flags = array_new(DMUON_FLOAT32, 700, 0), any = array_new(DMUON_FLOAT32, 1, NAN);
+  array counts = array_new(DMUON_FLOAT64, 1, 0); /* eight zero bytes */
+  for (int i = 0; i < 4; i++) {
+    for (int64_t j = 0; j < flags.n; j++) flags.value[j] = j == where[i] ? 3 : 0;
+    array_push(&flags);
+    must(suite.ops->decide(suite.queue, flags.n, flags.device, any.device, counts.device));
+    array_pull(&any), array_pull(&counts);
+    tap_ok(any.value[0] == (i > 0), "%s: decide, flag %d set", suite.name, where[i]);
+    tap_is_int(count_at(&counts, 0), i, "%s: decide counts", suite.name);
+  }
+  must(suite.ops->decide(suite.queue, flags.n, flags.device, any.device, NULL));
+  array_pull(&counts);
+  tap_is_int(count_at(&counts, 0), 3, "%s: decide without a count", suite.name);
+  array_free(&flags), array_free(&any), array_free(&counts);
+}
+
+static void test_flag(void) {
+  array x = array_new(DMUON_FLOAT32, 5000, 1), flag = array_new(DMUON_FLOAT32, 1, 0);
+  const dmuon_pack args = {
+      .n = x.n, .dst_dtype = DMUON_FLOAT32, .src = x.device, .src_dtype = DMUON_FLOAT32};
+  must(suite.ops->find_nonfinite(suite.queue, &args, &suite.told->index, flag.device));
+  array_pull(&flag);
+  tap_ok(flag.value[0] == 0, "%s: nothing is found, the flag stays", suite.name);
+  x.value[4321] = NAN;
+  array_push(&x);
+  must(suite.ops->find_nonfinite(suite.queue, &args, &suite.told->index, flag.device));
+  array_pull(&flag);
+  tap_ok(flag.value[0] == 1, "%s: a NaN sets the flag", suite.name);
+  x.value[4321] = 1;
+  array_push(&x);
+  must(suite.ops->find_nonfinite(suite.queue, &args, &suite.told->index, flag.device));
+  array_pull(&flag);
+  tap_ok(flag.value[0] == 1 && suite.told->index == -1,
+         "%s: a later look that finds nothing leaves it", suite.name);
+  array_free(&x), array_free(&flag);
+}
+
+static int unchanged(array *a, const array *before) {
+  array_pull(a);
+  return memcmp(a->value, before->value, (size_t)a->n * sizeof *a->value) == 0;
+}
+
+/* With skip set nothing changes but the value, which is the weight, and the count; with it clear all
+ * is as without. */
+static void test_skip(void) {
+  const int64_t n = 1300;
+  const int key = 900;
+  for (int x = 0; x < 4; x++) {
+    array skip = array_new(DMUON_FLOAT32, 1, 1), counts = array_new(DMUON_FLOAT64, 1, 0);
+    array g = array_random(mixes[x][0], n, 1), value = array_new(mixes[x][3], n, NAN);
+    array state[2][3]; /* what is touched, and the same for comparison: weight, two of state */
+    for (int copy = 0; copy < 2; copy++)
+      for (int k = 0; k < 3; k++) {
+        suite.key = (uint64_t)(key + k);
+        state[copy][k] = array_random(mixes[x][k ? 1 : 2], n, 0.25);
+        for (int64_t i = 0; i < n; i++) state[copy][k].value[i] = fabs(state[copy][k].value[i]);
+        array_push(&state[copy][k]);
+      }
+    array *w = &state[0][0], *m = &state[0][1], *v = &state[0][2];
+    g.value[7] = NAN;
+    array_push(&g);
+    dmuon_muon_momentum momentum = {.n = n, .mu = 0.9, .grad_scale = 1, .skip = skip.device};
+    momentum.grad = g.device, momentum.grad_dtype = g.dtype;
+    momentum.momentum = m->device, momentum.momentum_dtype = m->dtype;
+    momentum.update = v->device;
+    must(suite.ops->muon_momentum(suite.queue, &momentum));
+    tap_ok(unchanged(m, &state[1][1]), "%s: a skipped momentum stays", suite.name);
+    for (int64_t i = 0; i < n; i++) v->value[i] = state[1][2].value[i];
+    array_push(v);
+
+    dmuon_muon_apply apply = {.n = n, .lr = 0.1, .skip = skip.device, .skipped = counts.device};
+    apply.update = g.device, apply.update_dtype = g.dtype;
+    apply.weight = w->device, apply.weight_dtype = w->dtype;
+    apply.value = value.device, apply.value_dtype = value.dtype;
+    must(suite.ops->muon_apply(suite.queue, &apply));
+    array_pull(&value), array_pull(&counts);
+    int follows = 1;
+    for (int64_t i = 0; i < n; i++) follows &= value.value[i] == rounded(value.dtype, w->value[i]);
+    tap_ok(unchanged(w, &state[1][0]) && follows,
+           "%s: a skipped weight stays, its value follows it", suite.name);
+    tap_is_int(count_at(&counts, 0), 1, "%s: muon_apply counts", suite.name);
+
+    dmuon_adamw adamw = {.n = n, .step = 3, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    adamw.grad_scale = 1, adamw.skip = skip.device, adamw.skipped = counts.device;
+    adamw.grad = g.device, adamw.grad_dtype = g.dtype;
+    adamw.exp_avg = m->device, adamw.exp_avg_sq = v->device, adamw.state_dtype = m->dtype;
+    adamw.weight = w->device, adamw.weight_dtype = w->dtype;
+    adamw.value = value.device, adamw.value_dtype = value.dtype;
+    must(suite.ops->adamw(suite.queue, &adamw));
+    array_pull(&counts);
+    tap_ok(unchanged(w, &state[1][0]) && unchanged(m, &state[1][1]) && unchanged(v, &state[1][2]),
+           "%s: a skipped adamw changes nothing", suite.name);
+    tap_is_int(count_at(&counts, 0), 2, "%s: adamw counts", suite.name);
+
+    skip.value[0] = 0, g.value[7] = 0.5;
+    array_push(&skip), array_push(&g);
+    must(suite.ops->adamw(suite.queue, &adamw)); /* step 3, two of them skipped: the first */
+    adamw.step = 1, adamw.skip = NULL, adamw.skipped = NULL, adamw.value = NULL;
+    adamw.exp_avg = state[1][1].device, adamw.exp_avg_sq = state[1][2].device;
+    adamw.weight = state[1][0].device;
+    must(suite.ops->adamw(suite.queue, &adamw));
+    array_pull(&state[1][0]), array_pull(&state[1][1]), array_pull(&state[1][2]);
+    tap_ok(unchanged(w, &state[1][0]) && unchanged(m, &state[1][1]) && unchanged(v, &state[1][2]),
+           "%s: adamw takes skipped steps off its count", suite.name);
+    array_pull(&counts);
+    tap_is_int(count_at(&counts, 0), 2, "%s: and does not count a step that takes place",
+               suite.name);
+    for (int copy = 0; copy < 2; copy++)
+      for (int k = 0; k < 3; k++) array_free(&state[copy][k]);
+    array_free(&skip), array_free(&counts), array_free(&g), array_free(&value);
+  }
+}
+
 #include "device_extremes.h"
 
 static void conformance_run(dmuon_device *device, const char *name) {
@@ -712,6 +851,9 @@ static void conformance_run(dmuon_device *device, const char *name) {
   suite.ops = device->ops;
   suite.name = name;
   suite.key = 0;
+  void *told = NULL;
+  must(suite.ops->alloc_host(device, sizeof *suite.told, &told));
+  suite.told = told;
   must(suite.ops->queue_create(device, 0, &suite.queue));
   test_gemm();
   test_symmetric_products();
@@ -725,7 +867,11 @@ static void conformance_run(dmuon_device *device, const char *name) {
   test_adamw();
   test_momentum_overflow();
   test_adamw_overflow();
+  test_decide();
+  test_flag();
+  test_skip();
   suite.ops->queue_destroy(suite.queue);
+  suite.ops->free_host(device, told);
 }
 
 #endif

@@ -273,7 +273,7 @@ static void test_progress_inside_compute(dmuon_context *context) {
   fake_args f = {8, 0, &three, &to};
   must(dmuon_host_engine_issue(wire, &fake, &channel, &f, sizeof f));
   tap_ok(to == 0, "a communication under way");
-  must(ops->gemm(work, DMUON_FLOAT32, 0, 0, m, m, m, 1, a, m, a, m, 0, c, m));
+  must(ops->gemm(work, DMUON_FLOAT32, 0, 0, m, m, m, 1, a, m, a, m, 0, c, m, NULL));
   tap_ok(to == 3, "ends inside a long product");
   /* One channel: the second starts after the first, though its queue is free. */
   float first = 0, second = 0;
@@ -341,7 +341,7 @@ static void test_allocation(dmuon_context *context) {
   static uint16_t a[1500], b[1500], c[1500];
   int64_t before = context->memory.allocations;
   for (int i = 0; i < 200; i++)
-    must(ops->gemm(q, DMUON_FLOAT16, 0, 1, 30, 30, 50, 1, a, 50, b, 50, 0, c, 30));
+    must(ops->gemm(q, DMUON_FLOAT16, 0, 1, 30, 30, 50, 1, a, 50, b, 50, 0, c, 30, NULL));
   must(ops->event_record(q, event));
   must(ops->event_sync(event));
   tap_is_int(context->memory.allocations - before, 0, "nothing is allocated within the reserve");

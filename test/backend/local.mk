@@ -9,3 +9,49 @@ VALGRIND_TESTS += test/backend/host_engine.t
 test_backend_device_conformance_t_SOURCES = test/backend/device_conformance.c \
   test/backend/device_conformance.h test/backend/device_extremes.h
 test_backend_host_engine_t_SOURCES = test/backend/host_engine.c
+
+# The communication seam: through host memory against the host's own; the order of sums on a device.
+backend_comm_tests = \
+  test/backend/staged.npall \
+  test/backend/sum_plan.t
+check_PROGRAMS += $(backend_comm_tests)
+TESTS += $(backend_comm_tests)
+CORE_TESTS += $(backend_comm_tests)
+test_backend_staged_npall_SOURCES = test/backend/staged.c test/backend/comm_conformance.h
+test_backend_sum_plan_t_SOURCES = test/backend/sum_plan.c src/backend/cuda/sum_plan.c
+test_backend_sum_plan_t_CPPFLAGS = $(AM_CPPFLAGS)
+
+# The CUDA backend over the double.
+backend_tiles_tests = test/backend/cuda_tiles.t
+check_PROGRAMS += $(backend_tiles_tests)
+TESTS += $(backend_tiles_tests)
+CORE_TESTS += $(backend_tiles_tests)
+test_backend_cuda_tiles_t_SOURCES = test/backend/cuda_tiles.c src/backend/cuda/blas_tiles.c
+test_backend_cuda_tiles_t_CPPFLAGS = $(AM_CPPFLAGS)
+if DMUON_DOUBLE
+backend_cuda_tests = \
+  test/backend/cuda_bits.t \
+  test/backend/cuda_comm.npall \
+  test/backend/cuda_silent.np3 \
+  test/backend/cuda_conformance.t
+check_PROGRAMS += $(backend_cuda_tests)
+TESTS += $(backend_cuda_tests)
+CUDA_TESTS += $(backend_cuda_tests)
+test_backend_cuda_bits_t_SOURCES = test/backend/cuda_bits.c test/backend/cuda_device.h
+test_backend_cuda_bits_t_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
+test_backend_cuda_bits_t_LDADD = $(double_libs)
+test_backend_cuda_bits_t_LDFLAGS = $(double_ldflags)
+test_backend_cuda_comm_npall_SOURCES = test/backend/cuda_comm.c test/backend/comm_conformance.h
+test_backend_cuda_comm_npall_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
+test_backend_cuda_comm_npall_LDADD = $(double_libs)
+test_backend_cuda_comm_npall_LDFLAGS = $(double_ldflags)
+test_backend_cuda_silent_np3_SOURCES = test/backend/cuda_silent.c
+test_backend_cuda_silent_np3_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
+test_backend_cuda_silent_np3_LDADD = $(double_libs)
+test_backend_cuda_silent_np3_LDFLAGS = $(double_ldflags)
+test_backend_cuda_conformance_t_SOURCES = test/backend/cuda_conformance.c test/backend/cuda_device.h \
+  test/backend/device_conformance.h test/backend/device_extremes.h
+test_backend_cuda_conformance_t_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS) -I$(top_srcdir)/test/double
+test_backend_cuda_conformance_t_LDADD = $(double_libs)
+test_backend_cuda_conformance_t_LDFLAGS = $(double_ldflags)
+endif

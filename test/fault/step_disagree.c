@@ -109,6 +109,26 @@ static DMuonErrorCode say_late_option(DMuonMesh mesh, DMuonOptimizer opt, int wr
   return DMuonMeshSetOption(mesh, "opt.momentum_form", wrong ? "ema" : "heavy_ball");
 }
 
+/* Tables of choices that differ, each in a file of its own. */
+static DMuonErrorCode say_choices(DMuonMesh mesh, DMuonOptimizer opt, int wrong) {
+  DMuonNewtonSchulz ns;
+  char path[64];
+  snprintf(path, sizeof path, "step_disagree.%d.%d.json", tap_rank, wrong);
+  FILE *file = fopen(path, "w");
+  if (!file) return DMUON_ERR_FILE;
+  fprintf(file,
+          "{\"dmuon_ns_choices\": 1, \"entries\": [{\"small\": 1000, \"big\": 2000, "
+          "\"dtype\": \"fp32\", \"variant\": \"%s\"}]}",
+          wrong ? "direct" : "gram");
+  fclose(file);
+  DMUON_CALL(DMuonNewtonSchulzCreate(mesh, &ns));
+  DMUON_CALL(DMuonNewtonSchulzSetChoices(ns, path));
+  DMUON_CALL(DMuonNewtonSchulzSetUp(ns));
+  remove(path);
+  DMUON_CALL(DMuonOptimizerSetNewtonSchulz(opt, ns));
+  return DMuonNewtonSchulzDestroy(&ns);
+}
+
 static const struct {
   const char *label;
   say said;
@@ -122,6 +142,7 @@ static const struct {
                  {"async", say_async, {"replicate_async", "1"}},
                  {"initial root", say_root, {"initial_root", "1"}},
                  {"SetHyper", say_hyper, {"layers.1.square", "momentum"}},
+                 {"table of choices", say_choices, {"ns_choice 1000 x 2000", "direct"}},
                  {"option", say_option, {"lr", "0.07"}},
                  {"option said after the mesh's SetUp", say_late_option, {"momentum_form", "ema"}}};
 

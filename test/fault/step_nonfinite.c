@@ -246,12 +246,15 @@ int main(int argc, char **argv) {
       {"1 x 4", 1, 4, 0, 0, "host"},
       {"4 x 1, async", 4, 1, 1, 0, "host"},
       {"2 x 2, clipped", 2, 2, 0, 1, "host"},
-      {"2 x 2, deferred, async", 2, 2, 1, 0, "host:deferred,seed=2"}};
+      {"2 x 2, deferred, async", 2, 2, 1, 0, "host:deferred,seed=2"},
+      {"2 x 2, late", 2, 2, 0, 0, "host:late"},
+      {"1 x 4, late, clipped", 1, 4, 0, 1, "host:late"},
+      {"4 x 1, late, deferred, async", 4, 1, 1, 0, "host:deferred,seed=5,late"}};
   static const double values[] = {INFINITY, -INFINITY, NAN};
   static const int params[] = {0, CASE_EMBED, CASE_DOUBLE, CASE_BRAIN, CASE_BRAIN_BIAS};
   tap_mpi_init(&argc, &argv);
   tap_plan(0);
-  for (int n = 0; n < 4; n++) {
+  for (size_t n = 0; n < sizeof settings / sizeof settings[0]; n++) {
     CHECKED(two_finite_steps(&settings[n]), "%s: finite steps", settings[n].label);
     for (int i = 0; i < 5; i++)
       CHECKED(poisoned(&settings[n], params[i], values[(i + n) % 3], i % 2), "no call fails");

@@ -36,6 +36,8 @@ planted src/base/planted.c '#include <dmuon/mesh.h>' found 'src/base may not inc
 planted src/engine/planted.c '#include <mpi.h>' found '<mpi.h> belongs in' "mpi.h out of place"
 planted src/ns/planted.c '#include "mesh/backends.h"' found 'belongs in src/mesh' "the list of backends seen from above"
 planted src/ns/planted.c '#include <cblas.h>' found '<cblas.h> belongs in' "cblas.h out of place"
+planted src/mesh/planted.c '#include <hwloc.h>' found '<hwloc.h> belongs in' "hwloc.h out of place"
+planted src/mesh/planted.c 'void *f(void) { return dlopen("x", 1); }' found 'dlopen' "a library opened out of place"
 planted examples/planted.c '#include "mesh/mesh.h"' found 'examples may not include' "an example that looks inside"
 planted src/attic/planted.c 'int x;' found 'no room' "a directory the table does not know"
 planted src/mesh/planted.c 'int f(void) { return MPI_Waitall(0, 0, 0); }' found 'MPI_Waitall' "MPI_Waitall"

@@ -49,7 +49,7 @@ static choice choices[] = {
     {"opt.muon_forward_unshard", 2, {"broadcast", "all_gather"}},
     {"opt.open_groups", 2, {"2", "3"}},
     {"owner_strategy", 3, {"lpt", "round_robin", "rank0"}},
-    {"device", 2, {"host", "host:deferred,seed=77"}},
+    {"device", 4, {"host", "host:deferred,seed=77", "host:late", "host:deferred,seed=78,late"}},
     {"message_delay", 2, {"0", "0.00005"}},
     {"chunk_bytes", 2, {"4194304", "256"}},
 };
@@ -217,7 +217,7 @@ static void try_orders(way how, const outcome *first) {
     int pick[CHOICES] = {0};
     if (how != PLAIN && s % 4) continue;
     for (int i = 0; i < CHOICES; i++) pick[i] = (s * (2 * i + 1) / (1 + i % 3)) % choices[i].count;
-    snprintf(device, sizeof device, "host:deferred,seed=%d", s);
+    snprintf(device, sizeof device, "host:deferred,seed=%d%s", s, s % 2 ? ",late" : "");
     compare(how, pick, device, first);
   }
 }

@@ -22,6 +22,7 @@ test_mpi_client_loop_sharded_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
 # The examples, run.
 example_tests = \
   test/mpi/ex_hello.sh \
+  test/mpi/ex_topology.sh \
   test/mpi/ex_hsdp.sh \
   test/mpi/train_cli.sh \
   test/mpi/train_hash4.sh \
@@ -57,10 +58,12 @@ test_mpi_comm_bootstrap_np4_SOURCES = test/mpi/comm_bootstrap.c
 test_mpi_comm_segments_npall_SOURCES = test/mpi/comm_segments.c
 
 # src/mesh
-check_PROGRAMS += test/mpi/mesh_basic.npall
-TESTS += test/mpi/mesh_basic.npall
-CORE_TESTS += test/mpi/mesh_basic.npall
+mesh_machine_tests = test/mpi/mesh_basic.npall test/mpi/topology.np8
+check_PROGRAMS += $(mesh_machine_tests)
+TESTS += $(mesh_machine_tests)
+CORE_TESTS += $(mesh_machine_tests)
 test_mpi_mesh_basic_npall_SOURCES = test/mpi/mesh_basic.c
+test_mpi_topology_np8_SOURCES = test/mpi/topology.c
 
 # The optimizer's step.
 step_case_sources = test/step_case.c test/step_case.h test/reference.c test/reference.h

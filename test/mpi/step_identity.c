@@ -23,9 +23,10 @@ static struct {
     {"pack_small_params", 2, {"1", "0"}},
     {"reduce_fanin", 3, {"32", "1", "2"}},
     {"chunk_bytes", 2, {"4194304", "1024"}},
-    {"device", 2, {"host", "host:deferred,seed=77"}},
+    {"device", 4, {"host", "host:deferred,seed=77", "host:late", "host:deferred,seed=78,late"}},
     {"node_size", 3, {"0", "1", "2"}},
     {"message_delay", 2, {"0", "0.0002"}}, /* seconds: what is not waited for is not there yet */
+    {"ns_batch", 3, {"0", "2", "64"}},
     {"max_owners_per_group", 2, {"0", "1"}},
 };
 enum { CHOICES = sizeof choices / sizeof *choices, SIZES = 0, ASYNC = 1, CAP = CHOICES - 1 };
@@ -198,7 +199,7 @@ static void run_way(way how) {
     if ((how == MICRO || tap_size > 4) && s % 4) continue;
     other[SIZES] = s % choices[SIZES].count;
     other[ASYNC] = s / 2 % 2;
-    snprintf(device, sizeof device, "host:deferred,seed=%d", s);
+    snprintf(device, sizeof device, "host:deferred,seed=%d%s", s, s % 2 ? ",late" : "");
     compare(how, other, device, &first);
   }
 }

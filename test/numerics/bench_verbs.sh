@@ -28,6 +28,17 @@ ok $? "and as JSON" "$work/accuracy.json"
   grep '"ns_dtype": "bf16"' "$work/ns.json" >/dev/null
 ok $? "ns iterating in bf16" "$work/log"
 
+for shape in 24x96 96x24 16x16; do
+  "$bench" ns -choices "$work/choices.json" -shape $shape -repeat 1 -dmuon_device host >"$work/log" 2>&1 || break
+done
+grep "table of choices.*2 shapes" "$work/log" >/dev/null &&
+  [ "$(grep -c '"variant": "\(gram\|direct\)"' "$work/choices.json")" -eq 2 ]
+ok $? "ns -choices: two shapes measured, one of them twice, and kept in a file" "$work/log"
+echo '{"dmuon_ns_choices": 1, "entries": [{"small": 24}]}' >"$work/choices.json"
+"$bench" ns -choices "$work/choices.json" -shape 24x96 >"$work/log" 2>&1
+[ $? -eq 1 ] && grep 'entry 0: "big" is missing' "$work/log" >/dev/null
+ok $? "ns -choices: a wrong file is refused" "$work/log"
+
 # The owner of a 256 KiB matrix needs at least its state, and more than those that own nothing.
 if [ -n "$MPIRUN" ]; then
   for ranks in 1 3; do

@@ -6,16 +6,19 @@ test_numerics_gpt_gradient_t_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/examples
 test_numerics_gpt_gradient_t_LDADD = $(BLAS_LIBS) -lm
 
 # Newton-Schulz: accuracy and known results; its example and its benchmark, run.
-ns_numerics_tests = test/numerics/ns_accuracy.t test/numerics/ns_cases.t \
-  test/numerics/ns_options.np2
+ns_numerics_tests = test/numerics/ns_accuracy.t test/numerics/ns_batch.t test/numerics/ns_cases.t \
+  test/numerics/ns_choices.t test/numerics/ns_options.np2
 ns_numerics_scripts = test/numerics/ex_newton_schulz.sh test/numerics/bench_verbs.sh
 check_PROGRAMS += $(ns_numerics_tests)
 TESTS += $(ns_numerics_tests) $(ns_numerics_scripts)
-CORE_TESTS += test/numerics/ns_cases.t test/numerics/ns_options.np2
-VALGRIND_TESTS += test/numerics/ns_cases.t
+CORE_TESTS += test/numerics/ns_batch.t test/numerics/ns_cases.t test/numerics/ns_choices.t \
+  test/numerics/ns_options.np2
+VALGRIND_TESTS += test/numerics/ns_batch.t test/numerics/ns_cases.t test/numerics/ns_choices.t
 EXTRA_DIST += $(ns_numerics_scripts)
 test_numerics_ns_accuracy_t_SOURCES = test/numerics/ns_accuracy.c tools/spectra.h
 test_numerics_ns_accuracy_t_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tools
+test_numerics_ns_batch_t_SOURCES = test/numerics/ns_batch.c
+test_numerics_ns_choices_t_SOURCES = test/numerics/ns_choices.c
 test_numerics_ns_cases_t_SOURCES = test/numerics/ns_cases.c
 test_numerics_ns_options_np2_SOURCES = test/numerics/ns_options.c
 

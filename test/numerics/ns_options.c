@@ -71,7 +71,7 @@ static void test_options(void) {
 }
 
 /* Tasks put off and run in another legal order: the same bits. */
-static void test_deferred(const char *variant) {
+static void test_deferred(const char *variant, const char *batch) {
   static float in[2 * ROWS * COLS], out[2][2 * ROWS * COLS];
   static const char *const devices[] = {"host", "host:deferred,seed=5"};
   int good = 1;
@@ -82,15 +82,15 @@ static void test_deferred(const char *variant) {
     DMuonMesh mesh = new_mesh();
     DMuonNewtonSchulz ns = NULL;
     good = good && !DMuonMeshSetOption(mesh, "device", devices[k]) &&
-           !DMuonNewtonSchulzCreate(mesh, &ns) && !DMuonNewtonSchulzSetVariant(ns, variant) &&
-           !DMuonNewtonSchulzSetUp(ns) &&
+           !DMuonMeshSetOption(mesh, "ns_batch", batch) && !DMuonNewtonSchulzCreate(mesh, &ns) &&
+           !DMuonNewtonSchulzSetVariant(ns, variant) && !DMuonNewtonSchulzSetUp(ns) &&
            !DMuonNewtonSchulzApplyBatch(ns, 2, ROWS, COLS, DMUON_FLOAT32, in, COLS, ROWS * COLS,
                                         out[k], COLS, ROWS * COLS);
     DMuonNewtonSchulzDestroy(&ns);
     DMuonMeshDestroy(&mesh);
   }
-  tap_ok(good && !memcmp(out[0], out[1], sizeof out[0]), "%s: deferred = eager, bit for bit",
-         variant);
+  tap_ok(good && !memcmp(out[0], out[1], sizeof out[0]),
+         "%s, ns_batch %s: deferred = eager, bit for bit", variant, batch);
 }
 
 /* One wrong value: SetUp fails, says what is wrong, and can be called again once it is put right.
@@ -187,10 +187,13 @@ int main(int argc, char **argv) {
   test_wrong("ns_restarts", "two", "two", "auto");
   test_wrong("ns_variant", "grim", "gram", "direct");
   test_wrong("ns_dtype", "fp8", "fp8", "fp64");
+  test_wrong("ns_batch", "65", "64", "8");
   test_given_table();
   test_no_memory();
   test_plan_mesh();
-  test_deferred("gram");
-  test_deferred("direct");
+  test_deferred("gram", "1");
+  test_deferred("gram", "2");
+  test_deferred("direct", "1");
+  test_deferred("direct", "2");
   return tap_mpi_done();
 }

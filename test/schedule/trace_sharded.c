@@ -159,6 +159,20 @@ static void test_case(const schedule_case *c, int replicate, int shard) {
   rehearsal_free(&made);
 }
 
+/* The same on a device that decides late: the step does not wait for what was found in gradients. */
+static void test_late(const schedule_case *c, int replicate, int shard) {
+  rehearsal_plan plan = schedule_plan(c, replicate, shard);
+  rehearsal made;
+  int last = 0;
+  while (plan.options[last]) last++;
+  plan.options[last] = "device=trace:late";
+  DMuonErrorCode code = rehearsal_run(&plan, &made);
+  if (code) tap_diag("%s", DMuonErrorGetMessage());
+  tap_ok(!code && is_clean(&made, c->may_waste), "%s, %d x %d, decided late: in order", c->name,
+         replicate, shard);
+  rehearsal_free(&made);
+}
+
 /* ---- planted faults ------------------------------------------------------------------------ */
 
 static void expect(planted *f, dmuon_trace_kind kind, const char *word, const char *what) {
@@ -269,6 +283,8 @@ int main(int argc, char **argv) {
     test_case(&schedule_cases[i], 1, 3);
     test_case(&schedule_cases[i], 3, 1);
     test_case(&schedule_cases[i], 5, 3);
+    test_late(&schedule_cases[i], 2, 2);
+    test_late(&schedule_cases[i], 3, 2);
   }
   for (int i = 0; i < QUEUES * QUEUES; i++)
     if (waits[i] && i / QUEUES != i % QUEUES && !is_implied(names[i / QUEUES], names[i % QUEUES]))

@@ -186,7 +186,7 @@ static void test_answers(void) {
   double seconds = 5;
   int done = 0;
   begin(&s, 1000);
-  must(s.ops->find_nonfinite(s.a, &(dmuon_pack){.n = 4, .src = values}, &index));
+  must(s.ops->find_nonfinite(s.a, &(dmuon_pack){.n = 4, .src = values}, &index, NULL));
   must(s.ops->norm(s.a, DMUON_FLOAT32, 1, 4, values, 4, &norm));
   must(s.ops->stamp(s.a, &seconds));
   must(s.ops->event_record(s.a, s.event));

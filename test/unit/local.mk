@@ -68,14 +68,19 @@ test_unit_ns_tables_t_SOURCES = test/unit/ns_tables.c
 # src/mesh, src/partition
 mesh_unit_tests = \
   test/unit/mesh_layout.t \
+  test/unit/split_machines.t \
+  test/unit/split_places.t \
   test/unit/partition_examples.t \
   test/unit/partition_object.t \
   test/unit/partition_properties.t
 check_PROGRAMS += $(mesh_unit_tests)
 TESTS += $(mesh_unit_tests) test/unit/ex02.sh
 CORE_TESTS += $(mesh_unit_tests)
-VALGRIND_TESTS += test/unit/mesh_layout.t test/unit/partition_examples.t
+VALGRIND_TESTS += test/unit/mesh_layout.t test/unit/partition_examples.t \
+  test/unit/split_machines.t test/unit/split_places.t
 test_unit_mesh_layout_t_SOURCES = test/unit/mesh_layout.c
+test_unit_split_machines_t_SOURCES = test/unit/split_machines.c
+test_unit_split_places_t_SOURCES = test/unit/split_places.c
 test_unit_partition_examples_t_SOURCES = test/unit/partition_examples.c
 test_unit_partition_object_t_SOURCES = test/unit/partition_object.c
 test_unit_partition_properties_t_SOURCES = test/unit/partition_properties.c
@@ -94,3 +99,27 @@ VALGRIND_TESTS += test/unit/engine_layout.t
 test_unit_engine_layout_t_SOURCES = test/unit/engine_layout.c
 test_unit_engine_life_t_SOURCES = test/unit/engine_life.c
 test_unit_engine_order_t_SOURCES = test/unit/engine_order.c
+
+# src/topo
+topo_unit_tests = \
+  test/unit/topo_describe.t \
+  test/unit/topo_detect.t \
+  test/unit/topo_nvml.t \
+  test/unit/topo_summary.t
+check_PROGRAMS += $(topo_unit_tests)
+TESTS += $(topo_unit_tests)
+CORE_TESTS += $(topo_unit_tests)
+VALGRIND_TESTS += test/unit/topo_summary.t
+test_unit_topo_describe_t_SOURCES = test/unit/topo_describe.c
+test_unit_topo_detect_t_SOURCES = test/unit/topo_detect.c
+test_unit_topo_nvml_t_SOURCES = test/unit/topo_nvml.c
+test_unit_topo_summary_t_SOURCES = test/unit/topo_summary.c
+# What topo_nvml opens as the driver's library.
+if ENABLE_SHARED
+check_LTLIBRARIES += test/unit/fake_nvml.la
+test_unit_fake_nvml_la_SOURCES = test/unit/fake_nvml.c
+test_unit_fake_nvml_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)/test/unit
+test_unit_fake_nvml_la_CFLAGS = $(AM_CFLAGS) -fvisibility=hidden
+endif
+EXTRA_DIST += test/data/topo/README test/data/topo/made-hgx-h100.xml \
+  test/data/topo/nvidiaDGX2.xml test/data/topo/one-gpu-one-hca.xml

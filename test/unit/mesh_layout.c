@@ -6,6 +6,7 @@ enum { MAX_RANKS = 256 };
 
 static dmuon_memory memory;
 static int node[MAX_RANKS], rank_at[MAX_RANKS];
+static const int *const levels[1] = {node};
 
 /* letters[i]: the node of rank i; nodes are renamed to their lowest rank. */
 static int place(const char *letters) {
@@ -15,7 +16,7 @@ static int place(const char *letters) {
 }
 
 static int propose(int size, int64_t r, int64_t g, int64_t t, int sizes[3]) {
-  dmuon_layout_machine machine;
+  dmuon_layout_domains machine;
   dmuon_size_reason reasons[3];
   const int64_t want[3] = {r, g, t};
   DMuonErrorCode code = dmuon_layout_survey(&memory, size, node, &machine);
@@ -127,11 +128,44 @@ static void test_order(void) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     int size = place(cases[i].nodes);
     const int *s = cases[i].sizes;
-    DMuonErrorCode code = dmuon_layout_order(&memory, size, node, s, rank_at);
+    DMuonErrorCode code = dmuon_layout_order(&memory, size, 1, levels, s, rank_at);
     tap_ok(!code && !memcmp(rank_at, cases[i].rank_at, (size_t)size * sizeof *rank_at),
            "%s as %dx%dx%d: places", cases[i].nodes, s[0], s[1], s[2]);
     for (int a = 0; a < 3; a++)
       tap_is_int(crossing(s, a), cases[i].crossing[a], "groups of axis %d that cross nodes", a);
+  }
+}
+
+/* Islands in nodes: blocks stay inside islands, then inside nodes. */
+static void test_levels(void) {
+  static const struct {
+    const char *islands, *nodes;
+    int sizes[3];
+    int rank_at[12];
+    int crossing[2]; /* shard groups that cross islands, nodes */
+  } cases[] = {
+      {"aabbccdd", "aaaabbbb", {4, 2, 1}, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 0}},
+      {"acacbdbd", "abababab", {4, 2, 1}, {0, 2, 4, 6, 1, 3, 5, 7}, {0, 0}},
+      {"acacbdbd", "abababab", {2, 4, 1}, {0, 2, 4, 6, 1, 3, 5, 7}, {2, 0}},
+      {"aaabbbbb", "aaaaaaaa", {2, 4, 1}, {3, 4, 5, 6, 0, 1, 2, 7}, {1, 0}},
+      {"aaabbbbb", "aaaaaaaa", {2, 2, 2}, {3, 4, 5, 6, 0, 1, 2, 7}, {1, 0}},
+      {"aaabbbccc", "aaaaaabbb", {3, 3, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {0, 0}},
+  };
+  static int island[MAX_RANKS];
+  const int *const both[2] = {island, node};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int size = place(cases[i].islands);
+    memcpy(island, node, sizeof island);
+    place(cases[i].nodes);
+    const int *s = cases[i].sizes;
+    DMuonErrorCode code = dmuon_layout_order(&memory, size, 2, both, s, rank_at);
+    if (!tap_ok(!code && !memcmp(rank_at, cases[i].rank_at, (size_t)size * sizeof *rank_at),
+                "islands %s in nodes %s as %dx%dx%d: places", cases[i].islands, cases[i].nodes,
+                s[0], s[1], s[2]))
+      for (int k = 0; k < size; k++) tap_diag("%d: %d", k, rank_at[k]);
+    tap_is_int(dmuon_layout_crossings(island, s, rank_at, 1).crossing, cases[i].crossing[0],
+               "shard groups that cross islands");
+    tap_is_int(crossing(s, 1), cases[i].crossing[1], "shard groups that cross nodes");
   }
 }
 
@@ -156,7 +190,7 @@ static void test_random_placements(void) {
     for (int i = 0; i < size; i++)
       for (node[i] = 0; letter[node[i]] != letter[i];) node[i]++;
     int sizes[3] = {size / (shard * tp), shard, tp};
-    good &= !dmuon_layout_order(&memory, size, node, sizes, rank_at) && is_permutation(size) &&
+    good &= !dmuon_layout_order(&memory, size, 1, levels, sizes, rank_at) && is_permutation(size) &&
             crossing(sizes, 1) == 0 && crossing(sizes, 2) == 0;
     tried++;
   }
@@ -164,11 +198,11 @@ static void test_random_placements(void) {
 }
 
 static void test_pretended(void) {
-  dmuon_layout_machine machine;
+  dmuon_layout_domains machine;
   dmuon_layout_pretend_nodes(10, 4, node);
   dmuon_layout_survey(&memory, 10, node, &machine);
   tap_ok(
-      machine.nodes == 3 && machine.largest == 4 && machine.smallest == 2 && machine.divisor == 2,
+      machine.count == 3 && machine.largest == 4 && machine.smallest == 2 && machine.divisor == 2,
       "10 ranks in pretended nodes of 4: 4, 4 and 2");
   dmuon_layout_pretend_nodes(8, 2, node);
   int sizes[3];
@@ -213,6 +247,7 @@ int main(void) {
   test_sizes();
   test_refusals();
   test_order();
+  test_levels();
   test_random_placements();
   test_pretended();
   test_coords();

@@ -89,6 +89,28 @@ static void cuts(const char *what, dmuon_param *param) {
   tap_is_int(wrong, 0, "%s: every element in one piece, the right one", what);
 }
 
+/* Pieces of one shape are known as such: each has its place among them, and is found at it. */
+static void alike(const char *what, dmuon_param *param, int64_t first_count) {
+  int wrong = 0;
+  for (int64_t i = 0; i < dmuon_piece_count(param); i++) {
+    const dmuon_piece_alike a = dmuon_piece_alike_of(param, i);
+    dmuon_piece one, other;
+    int64_t count = 0, before = 0;
+    dmuon_piece_get(param, i, &one);
+    for (int64_t k = 0; k < dmuon_piece_count(param); k++) {
+      dmuon_piece_get(param, k, &other);
+      const int same = one.view.rows == other.view.rows && one.view.cols == other.view.cols;
+      if (!same) continue;
+      wrong += dmuon_piece_alike_at(param, i, count) != k;
+      count++;
+      before += k < i;
+    }
+    wrong += a.count != count || a.rank != before;
+    if (i == 0) wrong += count != first_count;
+  }
+  tap_is_int(wrong, 0, "%s: pieces of one shape find each other", what);
+}
+
 static void pieces(void) {
   int64_t qkv[] = {6, 1, 1}, gated[] = {4, 4, 2, 2};
   dmuon_param plain = {.numel = 24, .batch = 1, .rows = 4, .cols = 6};
@@ -115,6 +137,10 @@ static void pieces(void) {
   cuts("batch", &batch);
   cuts("row blocks, two repeats, two matrices", &rows);
   cuts("column blocks, two repeats", &cols);
+  alike("plain", &plain, 1);
+  alike("batch", &batch, 5);
+  alike("row blocks, two repeats, two matrices", &rows, 2);
+  alike("column blocks, two repeats", &cols, 2);
 }
 
 static void clipping(void) {

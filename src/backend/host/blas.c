@@ -212,10 +212,17 @@ static DMuonErrorCode run(dmuon_host_engine *engine, const dmuon_host_product *p
     DMUON_FAIL(DMUON_ERR_UNSUPPORTED,
                "leading dimensions %lld, %lld, %lld of a product: BLAS takes at most %d",
                (long long)p->lda, (long long)p->ldb, (long long)p->ldc, INT_MAX);
-  if (p->dtype == DMUON_FLOAT32 || p->dtype == DMUON_FLOAT64)
-    DMUON_TRY(function(engine, p));
-  else
-    DMUON_TRY(run_half(engine, p, function));
+  /* A batch is so many products one after the other: their bits, and nothing gained here. */
+  for (int64_t i = 0; i < p->batch.count; i++) {
+    dmuon_host_product one = *p;
+    one.a = dmuon_dtype_at(p->a, i * p->batch.stride_a, p->dtype);
+    one.b = p->b ? dmuon_dtype_at(p->b, i * p->batch.stride_b, p->dtype) : NULL;
+    one.c = dmuon_dtype_at(p->c, i * p->batch.stride_c, p->dtype);
+    if (p->dtype == DMUON_FLOAT32 || p->dtype == DMUON_FLOAT64)
+      DMUON_TRY(function(engine, &one));
+    else
+      DMUON_TRY(run_half(engine, &one, function));
+  }
   return DMUON_SUCCESS;
 }
 

@@ -72,6 +72,14 @@ static void host_free(dmuon_device *device, void *ptr) {
   dmuon_host_buffer_free(engine_of(device), ptr);
 }
 
+static DMuonErrorCode host_alloc_host(dmuon_device *device, int64_t bytes, void **ptr) {
+  void *made;
+  DMUON_TRY(dmuon_host_buffer_alloc(engine_of(device), bytes, &made));
+  memset(made, 0, (size_t)bytes);
+  *ptr = made;
+  return DMUON_SUCCESS;
+}
+
 /* Operations. */
 
 static DMuonErrorCode issue(dmuon_queue *queue, const dmuon_host_task_class *task_class,
@@ -128,28 +136,35 @@ static DMuonErrorCode host_copy_matrix(dmuon_queue *queue, const dmuon_copy_matr
   return DMUON_SUCCESS;
 }
 
+static dmuon_batch batch_of(const dmuon_batch *batch) {
+  return batch ? *batch : (dmuon_batch){.count = 1};
+}
+
 static DMuonErrorCode host_gemm(dmuon_queue *queue, DMuonDType dtype, int transpose_a,
                                 int transpose_b, int64_t m, int64_t n, int64_t k, double alpha,
                                 const void *a, int64_t lda, const void *b, int64_t ldb, double beta,
-                                void *c, int64_t ldc) {
-  dmuon_host_product p = {dtype, transpose_a, transpose_b, m, n,   k,   alpha,
-                          beta,  a,           b,           c, lda, ldb, ldc};
+                                void *c, int64_t ldc, const dmuon_batch *batch) {
+  dmuon_host_product p = {dtype, transpose_a, transpose_b, m,   n,   k,   alpha,          beta,
+                          a,     b,           c,           lda, ldb, ldc, batch_of(batch)};
   DMUON_TRY(issue(queue, &dmuon_host_gemm_task, &p, sizeof p));
   return DMUON_SUCCESS;
 }
 
 static DMuonErrorCode host_syrk(dmuon_queue *queue, DMuonDType dtype, int64_t m, int64_t k,
                                 double alpha, const void *a, int64_t lda, double beta, void *c,
-                                int64_t ldc) {
-  dmuon_host_product p = {dtype, 0, 0, m, m, k, alpha, beta, a, NULL, c, lda, 0, ldc};
+                                int64_t ldc, const dmuon_batch *batch) {
+  dmuon_host_product p = {dtype, 0,    0, m,   m, k,   alpha,          beta,
+                          a,     NULL, c, lda, 0, ldc, batch_of(batch)};
   DMUON_TRY(issue(queue, &dmuon_host_syrk_task, &p, sizeof p));
   return DMUON_SUCCESS;
 }
 
 static DMuonErrorCode host_gemm_symmetric(dmuon_queue *queue, DMuonDType dtype, int64_t m,
                                           double alpha, const void *a, int64_t lda, const void *b,
-                                          int64_t ldb, double beta, void *c, int64_t ldc) {
-  dmuon_host_product p = {dtype, 0, 0, m, m, m, alpha, beta, a, b, c, lda, ldb, ldc};
+                                          int64_t ldb, double beta, void *c, int64_t ldc,
+                                          const dmuon_batch *batch) {
+  dmuon_host_product p = {dtype, 0, 0, m,   m,   m,   alpha,          beta,
+                          a,     b, c, lda, ldb, ldc, batch_of(batch)};
   DMUON_TRY(issue(queue, &dmuon_host_gemm_symmetric_task, &p, sizeof p));
   return DMUON_SUCCESS;
 }
@@ -189,9 +204,16 @@ static DMuonErrorCode host_norm(dmuon_queue *queue, DMuonDType dtype, int64_t ro
 }
 
 static DMuonErrorCode host_find_nonfinite(dmuon_queue *queue, const dmuon_pack *args,
-                                          int64_t *index) {
-  dmuon_host_find f = {*args, index};
+                                          int64_t *index, float *flag) {
+  dmuon_host_find f = {*args, index, flag};
   DMUON_TRY(issue(queue, &dmuon_host_find_task, &f, sizeof f));
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode host_decide(dmuon_queue *queue, int64_t count, const float *flags, float *any,
+                                  int64_t *skipped) {
+  dmuon_host_decide d = {count, flags, any, skipped};
+  DMUON_TRY(issue(queue, &dmuon_host_decide_task, &d, sizeof d));
   return DMUON_SUCCESS;
 }
 
@@ -253,6 +275,8 @@ static const DMuonDeviceOps host_ops = {
     .stamp = host_stamp,
     .alloc = host_alloc,
     .free = host_free,
+    .alloc_host = host_alloc_host,
+    .free_host = host_free,
     .zero = host_zero,
     .copy = host_copy,
     .cast = host_cast,
@@ -266,6 +290,7 @@ static const DMuonDeviceOps host_ops = {
     .add_diagonal = host_add_diagonal,
     .norm = host_norm,
     .find_nonfinite = host_find_nonfinite,
+    .decide = host_decide,
     .muon_momentum = host_muon_momentum,
     .muon_apply = host_muon_apply,
     .adamw = host_adamw,

@@ -142,6 +142,7 @@ static DMuonErrorCode find_advance(dmuon_host_engine *engine, void *args, int *d
     int64_t found = dmuon_dtype_find_nonfinite(count, p->dst_dtype, room);
     if (found >= 0) {
       *f->index = i + found;
+      if (f->flag) *f->flag = 1;
       return DMUON_SUCCESS;
     }
     since_poll += count;

@@ -18,6 +18,7 @@ typedef struct {
   const void *a, *b; /* b: not for syrk */
   void *c;
   int64_t lda, ldb, ldc;
+  dmuon_batch batch; /* count 1: one product */
 } dmuon_host_product;
 
 typedef struct {
@@ -47,7 +48,15 @@ typedef struct {
 typedef struct {
   dmuon_pack pack;
   int64_t *index;
+  float *flag;
 } dmuon_host_find;
+
+typedef struct {
+  int64_t count;
+  const float *flags;
+  float *any;
+  int64_t *skipped;
+} dmuon_host_decide;
 
 extern const dmuon_host_task_class dmuon_host_gemm_task, dmuon_host_syrk_task,
     dmuon_host_gemm_symmetric_task; /* dmuon_host_product */
@@ -56,6 +65,7 @@ extern const dmuon_host_task_class dmuon_host_zero_task, dmuon_host_copy_task, d
     dmuon_host_divide_task; /* dmuon_host_vector; divide: dst by alpha */
 extern const dmuon_host_task_class dmuon_host_pack_task;        /* dmuon_pack */
 extern const dmuon_host_task_class dmuon_host_find_task;        /* dmuon_host_find */
+extern const dmuon_host_task_class dmuon_host_decide_task;      /* dmuon_host_decide */
 extern const dmuon_host_task_class dmuon_host_copy_matrix_task; /* dmuon_copy_matrix */
 extern const dmuon_host_task_class dmuon_host_diagonal_task;    /* dmuon_host_diagonal */
 extern const dmuon_host_task_class dmuon_host_norm_task;        /* dmuon_host_norm */

@@ -1,7 +1,8 @@
 /* The element loops of Muon and AdamW on the host, as device.h defines them. Whatever the storage
  * types, arithmetic and hyper-parameters are in double, on chunks that stay in cache, and a stored
  * value is rounded once: what one formula hands to the next has not been rounded. A published value
- * is cast from the stored weight, so that it is the rounded master exactly. */
+ * is cast from the stored weight, so that it is the rounded master exactly, in a step that is skipped
+ * too. */
 #include "backend/host/tasks.h"
 
 #include <float.h>
@@ -21,6 +22,10 @@ static void store_value(int64_t count, void *value, DMuonDType value_dtype, cons
   if (!value || value == weight) return;
   dmuon_dtype_cast(count, value_dtype, dmuon_dtype_at(value, first, value_dtype), weight_dtype,
                    dmuon_dtype_at(weight, first, weight_dtype));
+}
+
+static int is_skipped(const float *skip) {
+  return skip && *skip != 0;
 }
 
 /* Polls once in so many elements. */
@@ -109,6 +114,7 @@ static DMuonErrorCode momentum_advance(dmuon_host_engine *engine, void *args, in
   double grad_scale = a->grad_scale, l2 = a->l2, largest = dmuon_dtype_largest(a->momentum_dtype);
   int64_t since_poll = 0;
   *done = 1;
+  if (is_skipped(a->skip)) return DMUON_SUCCESS;
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double g[DMUON_HOST_CHUNK], b[DMUON_HOST_CHUNK], u[DMUON_HOST_CHUNK];
     int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);
@@ -132,6 +138,14 @@ static DMuonErrorCode momentum_advance(dmuon_host_engine *engine, void *args, in
   return DMUON_SUCCESS;
 }
 
+/* A step that is skipped: the values of the weights as they are. */
+static void store_values(int64_t n, void *value, DMuonDType value_dtype, const void *weight,
+                         DMuonDType weight_dtype) {
+  for (int64_t i = 0; i < n; i += DMUON_HOST_CHUNK)
+    store_value(dmuon_host_min(DMUON_HOST_CHUNK, n - i), value, value_dtype, weight, weight_dtype,
+                i);
+}
+
 static double decay_factor(dmuon_decay decay, double lr, double weight_decay) {
   switch (decay) {
     case DMUON_DECAY_DECOUPLED:
@@ -153,6 +167,11 @@ static DMuonErrorCode apply_advance(dmuon_host_engine *engine, void *args, int *
   double factor = decay_factor(a->decay, a->lr, a->weight_decay), lr = a->lr;
   int64_t since_poll = 0;
   *done = 1;
+  if (is_skipped(a->skip)) {
+    if (a->skipped) ++*a->skipped;
+    store_values(a->n, a->value, a->value_dtype, a->weight, a->weight_dtype);
+    return DMUON_SUCCESS;
+  }
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double w[DMUON_HOST_CHUNK], u[DMUON_HOST_CHUNK];
     int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);
@@ -227,13 +246,19 @@ static int adamw_chunk(const dmuon_adamw *a, const adamw_numbers *c, int64_t fir
 
 static DMuonErrorCode adamw_advance(dmuon_host_engine *engine, void *args, int *done) {
   const dmuon_adamw *a = args;
+  const double t = (double)(a->step - (a->skipped ? *a->skipped : 0));
   adamw_numbers c = {.factor = 1 - a->lr * a->weight_decay,
-                     .step_size = a->lr / (1 - pow(a->beta1, (double)a->step)),
-                     .root_factor = 1 / sqrt(1 - pow(a->beta2, (double)a->step)),
+                     .step_size = a->lr / (1 - pow(a->beta1, t)),
+                     .root_factor = 1 / sqrt(1 - pow(a->beta2, t)),
                      .largest = dmuon_dtype_largest(a->state_dtype)};
   int64_t since_poll = 0;
   c.most = sqrt(c.largest);
   *done = 1;
+  if (is_skipped(a->skip)) {
+    if (a->skipped) ++*a->skipped;
+    store_values(a->n, a->value, a->value_dtype, a->weight, a->weight_dtype);
+    return DMUON_SUCCESS;
+  }
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double m[DMUON_HOST_CHUNK], v[DMUON_HOST_CHUNK], p[DMUON_HOST_CHUNK];
     int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);
@@ -247,6 +272,18 @@ static DMuonErrorCode adamw_advance(dmuon_host_engine *engine, void *args, int *
   return DMUON_SUCCESS;
 }
 
+static DMuonErrorCode decide_advance(dmuon_host_engine *engine, void *args, int *done) {
+  const dmuon_host_decide *a = args;
+  (void)engine;
+  *done = 1;
+  *a->any = 0;
+  for (int64_t i = 0; i < a->count; i++)
+    if (a->flags[i] != 0) *a->any = 1;
+  if (a->skipped && *a->any != 0) ++*a->skipped;
+  return DMUON_SUCCESS;
+}
+
+const dmuon_host_task_class dmuon_host_decide_task = {.name = "decide", .advance = decide_advance};
 const dmuon_host_task_class dmuon_host_momentum_task = {.name = "muon_momentum",
                                                         .advance = momentum_advance};
 const dmuon_host_task_class dmuon_host_apply_task = {.name = "muon_apply",

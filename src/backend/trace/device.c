@@ -201,6 +201,25 @@ static void trace_free(dmuon_device *base, void *ptr) {
   if (device->inner) device->inner->ops->free(device->inner, ptr);
 }
 
+static DMuonErrorCode trace_alloc_host(dmuon_device *base, int64_t bytes, void **ptr) {
+  dmuon_device *inner = of_device(base)->inner;
+  char *made = NULL;
+  if (inner)
+    DMUON_TRY(inner->ops->alloc_host(inner, bytes, (void **)&made));
+  else
+    DMUON_TRY(dmuon_memory_alloc(&base->context->memory, bytes, 1, &made));
+  *ptr = made;
+  return DMUON_SUCCESS;
+}
+
+static void trace_free_host(dmuon_device *base, void *ptr) {
+  dmuon_device *inner = of_device(base)->inner;
+  if (inner)
+    inner->ops->free_host(inner, ptr);
+  else
+    dmuon_memory_free(ptr);
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static void trace_destroy(dmuon_device *base) {
@@ -231,6 +250,8 @@ const DMuonDeviceOps dmuon_trace_device_ops = {
     .stamp = trace_stamp,
     .alloc = trace_alloc,
     .free = trace_free,
+    .alloc_host = trace_alloc_host,
+    .free_host = trace_free_host,
     .zero = dmuon_trace_zero,
     .copy = dmuon_trace_copy_bytes,
     .cast = dmuon_trace_cast,
@@ -244,6 +265,7 @@ const DMuonDeviceOps dmuon_trace_device_ops = {
     .add_diagonal = dmuon_trace_add_diagonal,
     .norm = dmuon_trace_norm,
     .find_nonfinite = dmuon_trace_find_nonfinite,
+    .decide = dmuon_trace_decide,
     .muon_momentum = dmuon_trace_muon_momentum,
     .muon_apply = dmuon_trace_muon_apply,
     .adamw = dmuon_trace_adamw,
@@ -258,6 +280,9 @@ DMuonErrorCode dmuon_trace_device_create(dmuon_context *context, dmuon_device *i
   DMUON_TRY(dmuon_memory_alloc(&context->memory, 1, sizeof *made, &made));
   made->base.ops = &dmuon_trace_device_ops;
   made->base.context = context;
+  made->base.decides_late = inner && inner->decides_late;
+  made->base.prefers_half = inner && inner->prefers_half;
+  made->base.prefers_batches = inner && inner->prefers_batches;
   made->inner = inner;
   made->inner_comm = inner_comm;
   dmuon_trace_log_init(&made->log, limit);

@@ -42,13 +42,14 @@ DMuonErrorCode dmuon_trace_copy_matrix(dmuon_queue *queue, const dmuon_copy_matr
 DMuonErrorCode dmuon_trace_gemm(dmuon_queue *queue, DMuonDType dtype, int transpose_a,
                                 int transpose_b, int64_t m, int64_t n, int64_t k, double alpha,
                                 const void *a, int64_t lda, const void *b, int64_t ldb, double beta,
-                                void *c, int64_t ldc);
+                                void *c, int64_t ldc, const dmuon_batch *batch);
 DMuonErrorCode dmuon_trace_syrk(dmuon_queue *queue, DMuonDType dtype, int64_t m, int64_t k,
                                 double alpha, const void *a, int64_t lda, double beta, void *c,
-                                int64_t ldc);
+                                int64_t ldc, const dmuon_batch *batch);
 DMuonErrorCode dmuon_trace_gemm_symmetric(dmuon_queue *queue, DMuonDType dtype, int64_t m,
                                           double alpha, const void *a, int64_t lda, const void *b,
-                                          int64_t ldb, double beta, void *c, int64_t ldc);
+                                          int64_t ldb, double beta, void *c, int64_t ldc,
+                                          const dmuon_batch *batch);
 DMuonErrorCode dmuon_trace_axpby(dmuon_queue *queue, int64_t n, DMuonDType dtype, double alpha,
                                  const void *x, double beta, void *y);
 DMuonErrorCode dmuon_trace_divide(dmuon_queue *queue, int64_t n, DMuonDType dtype, double divisor,
@@ -58,7 +59,9 @@ DMuonErrorCode dmuon_trace_add_diagonal(dmuon_queue *queue, DMuonDType dtype, in
 DMuonErrorCode dmuon_trace_norm(dmuon_queue *queue, DMuonDType dtype, int64_t rows, int64_t cols,
                                 const void *x, int64_t ld, dmuon_norm *norm);
 DMuonErrorCode dmuon_trace_find_nonfinite(dmuon_queue *queue, const dmuon_pack *args,
-                                          int64_t *index);
+                                          int64_t *index, float *flag);
+DMuonErrorCode dmuon_trace_decide(dmuon_queue *queue, int64_t count, const float *flags, float *any,
+                                  int64_t *skipped);
 DMuonErrorCode dmuon_trace_muon_momentum(dmuon_queue *queue, const dmuon_muon_momentum *args);
 DMuonErrorCode dmuon_trace_muon_apply(dmuon_queue *queue, const dmuon_muon_apply *args);
 DMuonErrorCode dmuon_trace_adamw(dmuon_queue *queue, const dmuon_adamw *args);

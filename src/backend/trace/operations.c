@@ -32,6 +32,14 @@ static int64_t matrix_extent(int64_t rows, int64_t cols, int64_t ld) {
   return rows > 0 && cols > 0 ? (rows - 1) * ld + cols : 0;
 }
 
+/* The same over a batch: from the first element of the first matrix to the last of the last. */
+static int64_t batch_extent(int64_t rows, int64_t cols, int64_t ld, const dmuon_batch *batch,
+                            int64_t stride) {
+  const int64_t one = matrix_extent(rows, cols, ld);
+  if (!batch || one == 0) return one;
+  return batch->count > 0 ? (batch->count - 1) * stride + one : 0;
+}
+
 /* The inner device's table and queue, for passing a call on. */
 #define PASS_ON(queue, call)                                         \
   do {                                                               \
@@ -94,37 +102,44 @@ DMuonErrorCode dmuon_trace_copy_matrix(dmuon_queue *queue, const dmuon_copy_matr
 DMuonErrorCode dmuon_trace_gemm(dmuon_queue *queue, DMuonDType dtype, int transpose_a,
                                 int transpose_b, int64_t m, int64_t n, int64_t k, double alpha,
                                 const void *a, int64_t lda, const void *b, int64_t ldb, double beta,
-                                void *c, int64_t ldc) {
-  const int64_t of_a = transpose_a ? matrix_extent(k, m, lda) : matrix_extent(m, k, lda);
-  const int64_t of_b = transpose_b ? matrix_extent(n, k, ldb) : matrix_extent(k, n, ldb);
+                                void *c, int64_t ldc, const dmuon_batch *batch) {
+  const int64_t stride_a = batch ? batch->stride_a : 0, stride_b = batch ? batch->stride_b : 0;
+  const int64_t of_a = transpose_a ? batch_extent(k, m, lda, batch, stride_a)
+                                   : batch_extent(m, k, lda, batch, stride_a);
+  const int64_t of_b = transpose_b ? batch_extent(n, k, ldb, batch, stride_b)
+                                   : batch_extent(k, n, ldb, batch, stride_b);
+  const int64_t of_c = batch_extent(m, n, ldc, batch, batch ? batch->stride_c : 0);
   DMUON_TRY(begin(queue, DMUON_TRACE_GEMM, dtype));
   DMUON_TRY(reads(queue, a, of_a, dtype));
   DMUON_TRY(reads(queue, b, of_b, dtype));
-  if (beta != 0) DMUON_TRY(reads(queue, c, matrix_extent(m, n, ldc), dtype));
-  DMUON_TRY(writes(queue, c, matrix_extent(m, n, ldc), dtype));
+  if (beta != 0) DMUON_TRY(reads(queue, c, of_c, dtype));
+  DMUON_TRY(writes(queue, c, of_c, dtype));
   PASS_ON(queue, gemm(inner, dtype, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta,
-                      c, ldc));
+                      c, ldc, batch));
 }
 
 DMuonErrorCode dmuon_trace_syrk(dmuon_queue *queue, DMuonDType dtype, int64_t m, int64_t k,
                                 double alpha, const void *a, int64_t lda, double beta, void *c,
-                                int64_t ldc) {
+                                int64_t ldc, const dmuon_batch *batch) {
+  const int64_t of_c = batch_extent(m, m, ldc, batch, batch ? batch->stride_c : 0);
   DMUON_TRY(begin(queue, DMUON_TRACE_SYRK, dtype));
-  DMUON_TRY(reads(queue, a, matrix_extent(m, k, lda), dtype));
-  if (beta != 0) DMUON_TRY(reads(queue, c, matrix_extent(m, m, ldc), dtype));
-  DMUON_TRY(writes(queue, c, matrix_extent(m, m, ldc), dtype));
-  PASS_ON(queue, syrk(inner, dtype, m, k, alpha, a, lda, beta, c, ldc));
+  DMUON_TRY(reads(queue, a, batch_extent(m, k, lda, batch, batch ? batch->stride_a : 0), dtype));
+  if (beta != 0) DMUON_TRY(reads(queue, c, of_c, dtype));
+  DMUON_TRY(writes(queue, c, of_c, dtype));
+  PASS_ON(queue, syrk(inner, dtype, m, k, alpha, a, lda, beta, c, ldc, batch));
 }
 
 DMuonErrorCode dmuon_trace_gemm_symmetric(dmuon_queue *queue, DMuonDType dtype, int64_t m,
                                           double alpha, const void *a, int64_t lda, const void *b,
-                                          int64_t ldb, double beta, void *c, int64_t ldc) {
+                                          int64_t ldb, double beta, void *c, int64_t ldc,
+                                          const dmuon_batch *batch) {
+  const int64_t of_c = batch_extent(m, m, ldc, batch, batch ? batch->stride_c : 0);
   DMUON_TRY(begin(queue, DMUON_TRACE_GEMM_SYMMETRIC, dtype));
-  DMUON_TRY(reads(queue, a, matrix_extent(m, m, lda), dtype));
-  DMUON_TRY(reads(queue, b, matrix_extent(m, m, ldb), dtype));
-  if (beta != 0) DMUON_TRY(reads(queue, c, matrix_extent(m, m, ldc), dtype));
-  DMUON_TRY(writes(queue, c, matrix_extent(m, m, ldc), dtype));
-  PASS_ON(queue, gemm_symmetric(inner, dtype, m, alpha, a, lda, b, ldb, beta, c, ldc));
+  DMUON_TRY(reads(queue, a, batch_extent(m, m, lda, batch, batch ? batch->stride_a : 0), dtype));
+  DMUON_TRY(reads(queue, b, batch_extent(m, m, ldb, batch, batch ? batch->stride_b : 0), dtype));
+  if (beta != 0) DMUON_TRY(reads(queue, c, of_c, dtype));
+  DMUON_TRY(writes(queue, c, of_c, dtype));
+  PASS_ON(queue, gemm_symmetric(inner, dtype, m, alpha, a, lda, b, ldb, beta, c, ldc, batch));
 }
 
 DMuonErrorCode dmuon_trace_axpby(dmuon_queue *queue, int64_t n, DMuonDType dtype, double alpha,
@@ -164,7 +179,7 @@ DMuonErrorCode dmuon_trace_norm(dmuon_queue *queue, DMuonDType dtype, int64_t ro
 }
 
 DMuonErrorCode dmuon_trace_find_nonfinite(dmuon_queue *queue, const dmuon_pack *args,
-                                          int64_t *index) {
+                                          int64_t *index, float *flag) {
   DMUON_TRY(begin(queue, DMUON_TRACE_FIND_NONFINITE, args->dst_dtype));
   DMUON_TRY(reads(queue, args->addend, args->n, args->addend_dtype));
   DMUON_TRY(reads(queue, args->src, args->n, args->src_dtype));
@@ -172,11 +187,22 @@ DMuonErrorCode dmuon_trace_find_nonfinite(dmuon_queue *queue, const dmuon_pack *
     DMUON_TRY(touch(queue, index, sizeof *index, 1));
   else if (!traced(queue)->inner)
     *index = -1;
-  PASS_ON(queue, find_nonfinite(inner, args, index));
+  if (flag) DMUON_TRY(touch(queue, flag, sizeof *flag, 1));
+  PASS_ON(queue, find_nonfinite(inner, args, index, flag));
+}
+
+DMuonErrorCode dmuon_trace_decide(dmuon_queue *queue, int64_t count, const float *flags, float *any,
+                                  int64_t *skipped) {
+  DMUON_TRY(begin(queue, DMUON_TRACE_DECIDE, DMUON_FLOAT32));
+  DMUON_TRY(reads(queue, flags, count, DMUON_FLOAT32));
+  DMUON_TRY(touch(queue, any, sizeof *any, 1));
+  if (skipped) DMUON_TRY(touch(queue, skipped, sizeof *skipped, 1));
+  PASS_ON(queue, decide(inner, count, flags, any, skipped));
 }
 
 DMuonErrorCode dmuon_trace_muon_momentum(dmuon_queue *queue, const dmuon_muon_momentum *args) {
   DMUON_TRY(begin(queue, DMUON_TRACE_MUON_MOMENTUM, args->momentum_dtype));
+  if (args->skip) DMUON_TRY(touch(queue, args->skip, sizeof *args->skip, 0));
   DMUON_TRY(reads(queue, args->grad, args->n, args->grad_dtype));
   if (!args->first) DMUON_TRY(reads(queue, args->momentum, args->n, args->momentum_dtype));
   if (args->l2 != 0) DMUON_TRY(reads(queue, args->weight, args->n, args->weight_dtype));
@@ -187,6 +213,8 @@ DMuonErrorCode dmuon_trace_muon_momentum(dmuon_queue *queue, const dmuon_muon_mo
 
 DMuonErrorCode dmuon_trace_muon_apply(dmuon_queue *queue, const dmuon_muon_apply *args) {
   DMUON_TRY(begin(queue, DMUON_TRACE_MUON_APPLY, args->weight_dtype));
+  if (args->skip) DMUON_TRY(touch(queue, args->skip, sizeof *args->skip, 0));
+  if (args->skipped) DMUON_TRY(touch(queue, args->skipped, sizeof *args->skipped, 1));
   DMUON_TRY(reads(queue, args->update, args->n, args->update_dtype));
   DMUON_TRY(reads(queue, args->weight, args->n, args->weight_dtype));
   DMUON_TRY(writes(queue, args->weight, args->n, args->weight_dtype));
@@ -196,6 +224,8 @@ DMuonErrorCode dmuon_trace_muon_apply(dmuon_queue *queue, const dmuon_muon_apply
 
 DMuonErrorCode dmuon_trace_adamw(dmuon_queue *queue, const dmuon_adamw *args) {
   DMUON_TRY(begin(queue, DMUON_TRACE_ADAMW, args->weight_dtype));
+  if (args->skip) DMUON_TRY(touch(queue, args->skip, sizeof *args->skip, 0));
+  if (args->skipped) DMUON_TRY(touch(queue, args->skipped, sizeof *args->skipped, 1));
   DMUON_TRY(reads(queue, args->grad, args->n, args->grad_dtype));
   DMUON_TRY(reads(queue, args->exp_avg, args->n, args->state_dtype));
   DMUON_TRY(reads(queue, args->exp_avg_sq, args->n, args->state_dtype));

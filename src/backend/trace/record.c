@@ -32,6 +32,7 @@ const char *const dmuon_trace_names[DMUON_TRACE_OPERATIONS] = {
     [DMUON_TRACE_ADD_DIAGONAL] = "add_diagonal",
     [DMUON_TRACE_NORM] = "norm",
     [DMUON_TRACE_FIND_NONFINITE] = "find_nonfinite",
+    [DMUON_TRACE_DECIDE] = "decide",
     [DMUON_TRACE_MUON_MOMENTUM] = "muon_momentum",
     [DMUON_TRACE_MUON_APPLY] = "muon_apply",
     [DMUON_TRACE_ADAMW] = "adamw",

@@ -1,0 +1,280 @@
+/* Finds out where the ranks of a mesh are: nodes by shared memory, their machine by one rank a node,
+ * GPUs by the devices in use, or all of it from a description. It decides how a description is laid
+ * over the job's nodes (in order, again and again), and when looking at the hardware is worth it. */
+#include "mesh/site.h"
+
+#include <string.h>
+
+#include "comm/agree.h"
+#include "mesh/backends.h"
+#include "mesh/mesh.h"
+#include "topo/bind.h"
+#include "topo/detect.h"
+#include "topo/summary.h"
+
+static const char looking[] = "looking at the machine";
+
+const dmuon_machine *dmuon_site_machine(const dmuon_site *site) {
+  return site->source == DMUON_SITE_NODES || site->machine.node_count < 1 ? NULL : &site->machine;
+}
+
+void dmuon_site_free(dmuon_site *site) {
+  dmuon_machine_free(&site->machine);
+  dmuon_memory_free(site->places);
+  *site = (dmuon_site){0};
+}
+
+void dmuon_site_local(const dmuon_site *site, int rank, int *local, int *ranks) {
+  *local = *ranks = 0;
+  for (int i = 0; i < site->size; i++) {
+    if (site->places[i].node != site->places[rank].node) continue;
+    *local += i < rank;
+    ++*ranks;
+  }
+}
+
+/* ---- nodes ---- */
+
+/* node[i]: a rank that names rank i's node; nodes are numbered as they come up. */
+static void number_nodes(dmuon_site *site, int *node) {
+  /* The lowest rank of a node comes first and names it, so it is its own name. */
+  for (int i = 0; i < site->size; i++) {
+    site->places[i].node = node[i] == i ? site->nodes++ : site->places[node[i]].node;
+    site->places[i].gpu = -1;
+  }
+}
+
+static DMuonErrorCode find_nodes(DMuonMesh mesh, int64_t pretended, int *node, dmuon_site *site) {
+  if (pretended > 0)
+    dmuon_layout_pretend_nodes(site->size, pretended, node);
+  else
+    DMUON_TRY(dmuon_bootstrap_nodes(mesh->bootstrap, node));
+  number_nodes(site, node);
+  return DMUON_SUCCESS;
+}
+
+/* ---- machine ---- */
+
+typedef enum { WORD_AUTO, WORD_NONE, WORD_DETECT, WORD_GIVEN } topology_word;
+
+static topology_word word_of(const char *topology) {
+  if (strcmp(topology, "auto") == 0) return WORD_AUTO;
+  if (strcmp(topology, "none") == 0) return WORD_NONE;
+  if (strcmp(topology, "detect") == 0) return WORD_DETECT;
+  return WORD_GIVEN;
+}
+
+static int is_word(const char *text, const char *word) {
+  const size_t length = strlen(word);
+  return strncmp(text, word, length) == 0 && (text[length] == 0 || text[length] == ':');
+}
+
+/* Ranks on the CPUs of one node, or of nodes that are only pretended: whatever the machine is, it
+ * changes neither sizes nor costs. */
+static int is_worth_looking(DMuonMesh mesh, const dmuon_site *site) {
+  if (mesh->settings.bind != DMUON_BIND_NONE) return 1;
+  if (mesh->settings.node_size > 0) return 0;
+  return site->nodes > 1 || !is_word(mesh->settings.device, "host");
+}
+
+/* What this rank knows of the machine: all of it (described, on rank 0), its node (that node's lowest
+ * rank), or nothing. */
+static DMuonErrorCode look(DMuonMesh mesh, const int *node, int given, dmuon_machine *machine) {
+  dmuon_memory *memory = &mesh->context.memory;
+  if (given && mesh->rank == 0)
+    DMUON_TRY(dmuon_detect_given(memory, mesh->settings.topology, machine));
+  else if (!given && node[mesh->rank] == mesh->rank)
+    DMUON_TRY(dmuon_detect_node(memory, machine));
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode share(DMuonMesh mesh, const int *node, int given, dmuon_machine *machine) {
+  dmuon_memory *memory = &mesh->context.memory;
+  dmuon_machine mine = {0};
+  void *data = NULL;
+  int64_t bytes = 0;
+  DMuonErrorCode code = look(mesh, node, given, &mine);
+  if (!code) code = dmuon_summary_encode(memory, &mine, &data, &bytes);
+  dmuon_machine_free(&mine);
+  code = dmuon_mesh_agree_error(mesh, looking, code);
+  if (!code)
+    code = dmuon_agree_merge(mesh->bootstrap, looking, &data, &bytes, dmuon_summary_merge, NULL);
+  if (!code) {
+    code = dmuon_summary_decode(memory, data, bytes, machine);
+    code = dmuon_mesh_agree_error(mesh, looking, code);
+  }
+  if (code < 200) dmuon_memory_free(data); /* a message given up may still come in */
+  DMUON_TRY(code);
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode find(DMuonMesh mesh, int *node, dmuon_site *site) {
+  const topology_word word = word_of(mesh->settings.topology);
+  DMUON_TRY(find_nodes(mesh, mesh->settings.node_size, node, site));
+  if (word == WORD_NONE || (word == WORD_AUTO && !is_worth_looking(mesh, site)))
+    return DMUON_SUCCESS;
+  DMUON_TRY(share(mesh, node, word == WORD_GIVEN, &site->machine));
+  site->source = word == WORD_GIVEN ? DMUON_SITE_GIVEN : DMUON_SITE_SEEN;
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_site_find(DMuonMesh mesh, dmuon_site *site) {
+  dmuon_memory *memory = &mesh->context.memory;
+  dmuon_site found = {.size = mesh->size};
+  int *node = NULL;
+  DMuonErrorCode code = dmuon_memory_alloc(memory, found.size, sizeof *node, &node);
+  if (!code) code = dmuon_memory_alloc(memory, found.size, sizeof *found.places, &found.places);
+  code = dmuon_mesh_agree_error(mesh, looking, code);
+  if (!code) code = find(mesh, node, &found);
+  dmuon_memory_free(node);
+  if (code) {
+    dmuon_site_free(&found);
+    return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
+  }
+  *site = found;
+  return DMUON_SUCCESS;
+}
+
+/* ---- GPUs ---- */
+
+/* As place.c proposes, node by node. */
+static DMuonErrorCode lay_gpus(dmuon_memory *memory, dmuon_site *site) {
+  int *ranks = NULL, *next = NULL, order[DMUON_NODE_GPUS], used = 0, ordered = 0;
+  const dmuon_machine_kind *known = NULL;
+  DMuonErrorCode code = dmuon_memory_alloc(memory, site->nodes, sizeof *ranks, &ranks);
+  if (!code) code = dmuon_memory_alloc(memory, site->nodes, sizeof *next, &next);
+  for (int i = 0; i < site->size && !code; i++) ranks[site->places[i].node]++;
+  for (int i = 0; i < site->size && !code; i++) {
+    const int node = site->places[i].node;
+    const dmuon_machine_kind *kind = dmuon_split_kind(&site->machine, node);
+    if (kind != known || ordered != ranks[node])
+      used = dmuon_place_gpus(kind, ordered = ranks[node], order);
+    known = kind;
+    if (used) site->gpus = DMUON_GPUS_LAID;
+    site->places[i].gpu = used ? order[next[node]++ % used] : -1;
+  }
+  dmuon_memory_free(ranks);
+  dmuon_memory_free(next);
+  return code;
+}
+
+static int gpu_called(const dmuon_machine_kind *kind, const char *pci) {
+  for (int g = 0; g < kind->gpu_count && pci[0]; g++)
+    if (strcmp(kind->gpus[g].name, pci) == 0) return g;
+  return -1;
+}
+
+/* gpu[i] of all ranks; no two fill in the same place. */
+static DMuonErrorCode gather_gpus(DMuonMesh mesh, const dmuon_site *site, int *gpu) {
+  char pci[24] = "";
+  for (int i = 0; i < site->size; i++) gpu[i] = -1;
+  if (mesh->device) dmuon_backend_pci(mesh->device, pci);
+  gpu[mesh->rank] =
+      gpu_called(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), pci);
+  return dmuon_agree_reduce(mesh->bootstrap, looking, gpu, (int64_t)sizeof *gpu * site->size,
+                            dmuon_agree_larger, NULL);
+}
+
+DMuonErrorCode dmuon_site_find_gpus(DMuonMesh mesh, dmuon_site *site) {
+  dmuon_memory *memory = &mesh->context.memory;
+  int *gpu = NULL, found = 0;
+  if (!dmuon_site_machine(site)) return DMUON_SUCCESS;
+  if (!is_word(mesh->settings.device, "host")) {
+    DMuonErrorCode code = dmuon_memory_alloc(memory, site->size, sizeof *gpu, &gpu);
+    DMUON_TRY(dmuon_mesh_agree_error(mesh, looking, code));
+    code = gather_gpus(mesh, site, gpu);
+    for (int i = 0; i < site->size && !code; i++) {
+      site->places[i].gpu = gpu[i];
+      found += gpu[i] >= 0;
+    }
+    if (code < 200) dmuon_memory_free(gpu);
+    DMUON_TRY(code);
+    if (found) site->gpus = DMUON_GPUS_FOUND;
+  }
+  /* A description stands for what is not here. */
+  DMuonErrorCode code = DMUON_SUCCESS;
+  if (!found && site->source == DMUON_SITE_GIVEN) code = lay_gpus(memory, site);
+  DMUON_TRY(dmuon_mesh_agree_error(mesh, looking, code));
+  return DMUON_SUCCESS;
+}
+
+/* ---- plans ---- */
+
+static DMuonErrorCode plan(DMuonMesh mesh, int64_t block, dmuon_site *site) {
+  dmuon_memory *memory = &mesh->context.memory;
+  const topology_word word = word_of(mesh->settings.topology);
+  if (word == WORD_GIVEN) {
+    DMUON_TRY(dmuon_detect_given(memory, mesh->settings.topology, &site->machine));
+    site->source = DMUON_SITE_GIVEN;
+  } else if (word == WORD_DETECT) {
+    DMUON_TRY(dmuon_detect_node(memory, &site->machine));
+    site->source = DMUON_SITE_SEEN;
+  }
+  const dmuon_machine *machine = dmuon_site_machine(site);
+  int64_t room = 0;
+  for (int i = 0; i < site->size; i++, room--) {
+    if (room == 0) {
+      room = mesh->settings.node_size > 0 ? mesh->settings.node_size : block;
+      if (machine && mesh->settings.node_size < 1)
+        room = dmuon_place_capacity(dmuon_split_kind(machine, site->nodes));
+      site->nodes++;
+    }
+    site->places[i] = (dmuon_rank_place){site->nodes - 1, -1};
+  }
+  if (machine) DMUON_TRY(lay_gpus(memory, site));
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_site_plan(DMuonMesh mesh, int size, int64_t block, dmuon_site *site) {
+  dmuon_site found = {.size = size};
+  DMuonErrorCode code =
+      dmuon_memory_alloc(&mesh->context.memory, size, sizeof *found.places, &found.places);
+  if (!code) code = plan(mesh, block, &found);
+  if (code) {
+    dmuon_site_free(&found);
+    return DMuonErrorTrace(code, __func__, __FILE__, __LINE__);
+  }
+  *site = found;
+  return DMUON_SUCCESS;
+}
+
+/* ---- binding ---- */
+
+static DMuonErrorCode check_bind(DMuonMesh mesh, const dmuon_site *site) {
+  if (mesh->settings.node_size > 0 || site->source != DMUON_SITE_SEEN)
+    DMUON_FAIL(DMUON_ERR_SETUP,
+               "bind is %s, but the machine is %s: ranks are bound to hardware that was seen "
+               "(topology auto or detect, node_size 0)",
+               dmuon_bind_names[mesh->settings.bind],
+               mesh->settings.node_size > 0 ? "pretended" : "not looked at");
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_site_bind(DMuonMesh mesh, const dmuon_site *site) {
+  const int bind = (int)mesh->settings.bind;
+  int local, ranks;
+  dmuon_node_place place;
+  mesh->bound_gpu = -1;
+  if (bind == DMUON_BIND_NONE) return DMUON_SUCCESS;
+  DMUON_TRY(check_bind(mesh, site));
+  dmuon_site_local(site, mesh->rank, &local, &ranks);
+  dmuon_place_rank(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), ranks, local,
+                   &place);
+  if (bind & DMUON_BIND_CORES) {
+    if (place.core_count < 1)
+      DMUON_FAIL(DMUON_ERR_SETUP, "bind is %s, but the cores of the node are not known%s%s",
+                 dmuon_bind_names[bind], site->machine.lost[0] ? ": " : "", site->machine.lost);
+    DMUON_TRY(dmuon_topo_bind(place.first_core, place.core_count));
+  }
+  if (bind & DMUON_BIND_GPU) {
+    if (place.gpu < 0)
+      DMUON_FAIL(DMUON_ERR_SETUP, "bind is %s, but no GPU of the node is known%s%s",
+                 dmuon_bind_names[bind], site->machine.lost[0] ? ": " : "", site->machine.lost);
+    mesh->bound_gpu = place.gpu;
+  }
+  return DMUON_SUCCESS;
+}
+
+int dmuon_mesh_ordinal(DMuonMesh mesh) {
+  return mesh->ordinal >= 0 ? mesh->ordinal : mesh->bound_gpu;
+}
