@@ -200,6 +200,7 @@ int main(int argc, char **argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &run.ranks);
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshCreate(MPI_COMM_WORLD, &run.mesh));
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetFromOptions(run.mesh, &argc, argv));
+  DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshSetUp(run.mesh));
   DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, DMuonMeshGetOption(run.mesh, "device", &device, NULL));
   /* What is lent lies where the mesh computes; this network works on it in place. */
   const int on_host = strncmp(device, "cuda", 4) != 0;

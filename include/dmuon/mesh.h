@@ -9,13 +9,14 @@
  * communicators of its own.
  *
  * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
- * in order), topology (auto; DMuonMeshSetTopology), island (auto, nvlink, node: what shard groups stay
- * inside), bind (none, cores, gpu, all: carry out the places that View proposes, for as long as the
- * process lives), measure_links (0; 1: measure what DMuonMeshGetLink tells, some 30 MB a rank and
- * axis at SetUp), timeout (300), device (host, host:deferred,seed=N, host:trace, trace, cuda,
- * cuda:ordinal=N,tf32,staged), module_path (where libdmuon_cuda.so is), reduce_fanin
- * (32), chunk_bytes (4194304; 0: from the links' cost), message_delay (0; seconds, for tests of overlap), fail_allocation
- * (0; N: the N-th allocation from SetUp on fails, for tests). */
+ * in order), topology (auto; see DMuonMeshSetTopology), island (auto, nvlink, node: what shard
+ * groups stay inside), bind (none, cores, gpu, all: carry out the places that View proposes, for as
+ * long as the process lives), measure_links (0; 1: measure what DMuonMeshGetLink tells, some 30 MB
+ * a rank and axis at SetUp), timeout (300), device (host, host:deferred,seed=N, host:trace, trace,
+ * cuda, cuda:ordinal=N,tf32,staged), module_path (where libdmuon_cuda.so is), reduce (ordered: sums
+ * on a GPU have the bits of the host's; nccl: NCCL's own), reduce_fanin (32), chunk_bytes (4194304;
+ * 0: from the links' cost), message_delay (0; seconds, for tests of overlap), fail_allocation (0;
+ * N: the N-th allocation from SetUp on fails, for tests). */
 #ifndef DMUON_MESH_H
 #define DMUON_MESH_H
 
@@ -84,36 +85,37 @@ DMUON_API DMuonErrorCode DMuonMeshSetSizes(DMuonMesh mesh, int replicate, int sh
  * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int shard, int tp);
 
-/* Which device does the arithmetic; ordinal: which one of several, as in cudaSetDevice, DMUON_DECIDE:
- * the current one (of no meaning for the host). DMUON_DEVICE_CUDA: arrays given to the library lie in
- * the GPU's memory (of this program, or of DMuonMeshAlloc); what it needs and does not find (driver,
- * GPU, libraries) is said by SetUp, with DMUON_ERR_UNSUPPORTED. DMUON_DEVICE_TRACE: nothing is
- * carried out, operations are only recorded; for plan meshes (DMUON_ERR_SETUP at SetUp of another).
- * Local, own ordinal; before SetUp. Options device, module_path. DMUON_ERR_UNSUPPORTED for a backend
- * that is not compiled in; DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+/* Which device does the arithmetic; ordinal: which one of several, as in cudaSetDevice,
+ * DMUON_DECIDE: the current one (of no meaning for the host). DMUON_DEVICE_CUDA: arrays given to
+ * the library lie in the GPU's memory (of this program, or of DMuonMeshAlloc); what it needs and
+ * does not find (driver, GPU, libraries) is said by SetUp, with DMUON_ERR_UNSUPPORTED.
+ * DMUON_DEVICE_TRACE: nothing is carried out, operations are only recorded; for plan meshes
+ * (DMUON_ERR_SETUP at SetUp of another). Local, own ordinal; before SetUp. Options device,
+ * module_path. DMUON_ERR_UNSUPPORTED for a backend that is not compiled in; DMUON_ERR_ARGUMENT,
+ * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
 
 /* Device memory comes from the program's own pool: one pool, not two that fight for the card. alloc
  * is called by SetUps (and by DMuonMeshAlloc), never inside a step, with the device current and
  * stream NULL, the default stream, behind which the memory is there (the library waits for that);
- * release when nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the default.
- * The host's memory does not come from it. ctx: kept until the last object on the mesh is destroyed.
- * Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other, DMUON_ERR_STATE.
+ * release when nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the
+ * default. The host's memory does not come from it. ctx: kept until the last object on the mesh is
+ * destroyed. Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other,
+ * DMUON_ERR_STATE.
  */
 DMUON_API DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunction alloc,
                                                DMuonFreeFunction release, void *ctx);
 
-/* The machine: the path of an hwloc XML file (one node; all are taken to look like it), or a text for
- * a cluster ("node:16 gpu:8 nvlink:all ib:4"; doc/design.md has the words). The job's nodes, by their
- * lowest rank, are laid on the described ones in order, again and again when there are more; the
- * ranks of a plan fill them one after another, one a GPU (a core where there is none). GPUs are then
- * taken as this library would place ranks. Or one of: "auto" (the default): each node's lowest rank
- * looks where that decides something (a GPU device, several nodes, binding); "detect": it looks
- * anyway; "none": nobody looks, and nodes are all that is known. Copied. What could not be seen, and
- * without hwloc that is much, is said by View.
- * Local; before SetUp. Option topology. What is wrong with it is said by SetUp: DMUON_ERR_FILE,
- * DMUON_ERR_FORMAT, DMUON_ERR_UNSUPPORTED (a file, without hwloc). DMUON_ERR_ARGUMENT,
- * DMUON_ERR_STATE. */
+/* The machine: the path of an hwloc XML file (one node; all are taken to look like it), or a text
+ * for a cluster ("node:16 gpu:8 nvlink:all ib:4"; doc/design.md has the words). The job's nodes, by
+ * their lowest rank, are laid on the described ones in order, again and again when there are more;
+ * the ranks of a plan fill them one after another, one a GPU (a core where there is none). GPUs are
+ * then taken as this library would place ranks. Or one of: "auto" (the default): each node's lowest
+ * rank looks where that decides something (a GPU device, several nodes, binding); "detect": it
+ * looks anyway; "none": nobody looks, and nodes are all that is known. Copied. What could not be
+ * seen, and without hwloc that is much, is said by View. Local; before SetUp. Option topology. What
+ * is wrong with it is said by SetUp: DMUON_ERR_FILE, DMUON_ERR_FORMAT, DMUON_ERR_UNSUPPORTED (a
+ * file, without hwloc). DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetTopology(DMuonMesh mesh, const char *topology);
 
 /* A function that gets the library's log lines; NULL: silent, the default. ctx is used until the
@@ -153,10 +155,11 @@ DMUON_API DMuonErrorCode DMuonMeshGetOption(DMuonMesh mesh, const char *name, co
  * before. From 200: the mesh is broken. */
 DMUON_API DMuonErrorCode DMuonMeshSetUp(DMuonMesh mesh);
 
-/* Memory where the mesh computes: on the host this process's, on a GPU that GPU's (not to be touched
- * by the host). 256-byte aligned, content undefined; yours to give to DMuonMeshFree, before the mesh
- * goes. With Copy, programs need no CUDA of their own. Not collective; does not block; after SetUp.
- * DMUON_ERR_MEMORY, DMUON_ERR_ARGUMENT, DMUON_ERR_STATE (also on a plan mesh without a device). */
+/* Memory where the mesh computes: on the host this process's, on a GPU that GPU's (not to be
+ * touched by the host). 256-byte aligned, content undefined; yours to give to DMuonMeshFree, before
+ * the mesh goes. With Copy, programs need no CUDA of their own. Not collective; does not block;
+ * after SetUp. DMUON_ERR_MEMORY, DMUON_ERR_ARGUMENT, DMUON_ERR_STATE (also on a plan mesh without a
+ * device). */
 DMUON_API DMuonErrorCode DMuonMeshAlloc(DMuonMesh mesh, int64_t bytes, void **ptr);
 
 /* Gives memory of DMuonMeshAlloc back and sets *ptr to NULL; nothing of yours or the library's may

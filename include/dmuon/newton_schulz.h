@@ -104,7 +104,8 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzSetUp(DMuonNewtonSchulz ns);
 
 /* Orthogonalises one matrix. Not collective; blocks until out is written. After SetUp.
  *   rows, cols  at least 0; nothing is done when one is 0
- *   dtype       of in and out
+ *   dtype       of in and out, which are memory of the host, or of the GPU for a mesh on one (of
+ *               your own or of DMuonMeshAlloc): what your stream holds comes first
  *   in          row-major, element (i, j) at i*ldin + j; read only
  *   ldin        elements, at least cols
  *   out         the same form with ldout; may be in with ldout = ldin, else they do not overlap;

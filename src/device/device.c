@@ -24,6 +24,13 @@ dmuon_norm dmuon_norm_combine(const dmuon_norm *a, const dmuon_norm *b) {
   return both;
 }
 
+void dmuon_queue_settle(dmuon_device *device, dmuon_queue *queue, DMuonErrorCode code) {
+  char text[512];
+  if (!queue) return;
+  snprintf(text, sizeof text, "%s", dmuon_error_text());
+  if (device->ops->queue_sync(queue)) (void)DMUON_ERROR(code, "%s", text);
+}
+
 enum { NOTE_BYTES = 160 };
 
 void dmuon_device_name_queue(dmuon_device *device, const dmuon_queue *queue, const char *name) {

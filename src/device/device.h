@@ -87,7 +87,7 @@ typedef struct {
   DMuonDType momentum_dtype;
   const void *weight; /* read for l2 only */
   DMuonDType weight_dtype;
-  void *update; /* out; of momentum_dtype; undefined where skipped */
+  void *update; /* out; of momentum_dtype; zeros where skipped */
   const float *skip;
 } dmuon_muon_momentum;
 
@@ -148,9 +148,9 @@ typedef struct {
 
   /* Room for so many operations issued and not yet done, so that issuing them allocates nothing. */
   DMuonErrorCode (*reserve)(dmuon_device *device, int64_t operations);
-  /* Room for matrix operations (gemm, syrk, gemm_symmetric) on operands of at most rows x cols
-   * each, so that issuing and running them allocates nothing. */
-  DMuonErrorCode (*reserve_matrix)(dmuon_device *device, DMuonDType dtype, int64_t rows,
+  /* Room for matrix operations (gemm, syrk, gemm_symmetric) on this queue, on operands of at most
+   * rows x cols each, so that issuing and running them allocates nothing. */
+  DMuonErrorCode (*reserve_matrix)(dmuon_queue *queue, DMuonDType dtype, int64_t rows,
                                    int64_t cols);
   /* Advances whatever can advance, without waiting: the engines of all live meshes. */
   DMuonErrorCode (*progress)(dmuon_device *device);
@@ -251,6 +251,10 @@ struct dmuon_device {
   /* Products of a batch run together, so Newton-Schulz takes small matrices of one shape together. */
   int prefers_batches;
 };
+
+/* On the way out of an error (code, and the thread's record, which stays): what queue holds is done,
+ * or has failed too, before its buffers are freed. queue NULL is fine. */
+void dmuon_queue_settle(dmuon_device *device, dmuon_queue *queue, DMuonErrorCode code);
 
 /* What a norm says, and norms of several pieces together (in the order given). */
 double dmuon_norm_value(const dmuon_norm *norm);

@@ -184,7 +184,9 @@ DMuonErrorCode dmuon_lend_create(dmuon_runtime *base, const dmuon_lend_settings 
                                  dmuon_lend *lend) {
   *lend = (dmuon_lend){.base = base, .settings = *settings};
   DMuonErrorCode code = create(lend);
-  if (code) dmuon_lend_destroy(lend);
+  if (!code) return DMUON_SUCCESS;
+  dmuon_queue_settle(base->device, lend->caller, code); /* buffers are still being zeroed */
+  dmuon_lend_destroy(lend);
   return code;
 }
 

@@ -142,10 +142,12 @@ DMuonErrorCode dmuon_runtime_create(const dmuon_registry *registry, dmuon_device
                                     dmuon_runtime *runtime) {
   dmuon_runtime made = {.device = device, .registry = registry};
   DMuonErrorCode code = create_all(&made, owners, options);
-  if (code)
-    dmuon_runtime_destroy(&made);
-  else
+  if (!code) {
     *runtime = made;
+    return DMUON_SUCCESS;
+  }
+  dmuon_queue_settle(device, made.compute, code); /* buffers are still being zeroed */
+  dmuon_runtime_destroy(&made);
   return code;
 }
 

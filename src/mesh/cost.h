@@ -13,7 +13,8 @@ typedef struct {
   int is_measured;
 } dmuon_link;
 
-/* Along axis, for ranks as dmuon_layout_order put them. machine NULL: nodes and no more is known. */
+/* Along axis, for ranks as dmuon_layout_order put them. machine NULL: nodes and no more is known.
+ */
 DMuonErrorCode dmuon_cost_axis(dmuon_memory *memory, const dmuon_machine *machine, int size,
                                const dmuon_rank_place *places, const int sizes[3],
                                const int *rank_at, int axis, dmuon_link *link);

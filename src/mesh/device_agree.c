@@ -58,7 +58,8 @@ static DMuonErrorCode replace_missing(DMuonMesh mesh, DMuonErrorCode missing, co
   const int lowest = lowest_missing(mesh, &count);
   if (count == 0) return DMUON_SUCCESS;
   if (count == mesh->size)
-    return dmuon_mesh_agree_error(mesh, agreeing, DMUON_ERROR(missing, "%s", why));
+    return dmuon_mesh_agree_error(
+        mesh, agreeing, DMUON_ERROR(missing, "device \"%s\": %s", mesh->settings.device, why));
   DMuonErrorCode code = DMUON_SUCCESS;
   if (!mesh->device)
     code = dmuon_backend_create_device(&mesh->context, "host", 1, NULL, &mesh->device);
@@ -67,6 +68,13 @@ static DMuonErrorCode replace_missing(DMuonMesh mesh, DMuonErrorCode missing, co
   DMUON_TRY(dmuon_agree_broadcast(mesh->bootstrap, agreeing, lowest, mesh->missing_why,
                                   sizeof mesh->missing_why));
   return DMUON_SUCCESS;
+}
+
+/* The thread's record without the device's name, which all know. */
+static const char *what_is_missing(void) {
+  const char *text = dmuon_error_text();
+  const char *rest = strncmp(text, "device \"", 8) == 0 ? strstr(text, "\": ") : NULL;
+  return rest ? rest + 3 : text;
 }
 
 static DMuonErrorCode make(DMuonMesh mesh) {
@@ -79,7 +87,7 @@ static DMuonErrorCode make(DMuonMesh mesh) {
     return dmuon_mesh_agree_error(mesh, agreeing, code);
   DMuonErrorCode missing = DMUON_SUCCESS;
   if (code == DMUON_ERR_UNSUPPORTED) { /* that alone: not here */
-    snprintf(why, sizeof why, "%s", dmuon_error_text());
+    snprintf(why, sizeof why, "%s", what_is_missing());
     missing = code;
     code = DMUON_SUCCESS;
   }

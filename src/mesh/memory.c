@@ -66,13 +66,11 @@ DMuonErrorCode DMuonMeshCopy(DMuonMesh mesh, void *dst, const void *src, int64_t
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "%s is NULL, with %lld bytes to copy", dst ? "src" : "dst",
                (long long)bytes);
   const DMuonDeviceOps *ops = mesh->device->ops;
-  dmuon_queue *queue = NULL;
-  DMUON_TRY(ops->queue_create(mesh->device, 0, &queue));
+  if (!mesh->copies) DMUON_TRY(ops->queue_create(mesh->device, 0, &mesh->copies));
   /* Behind the caller's stream, which is behind all that was lent to him. */
-  DMuonErrorCode code = ops->reclaim(queue, dst, bytes, 1);
-  if (!code) code = ops->copy(queue, dst, src, bytes);
-  DMuonErrorCode done = ops->queue_sync(queue);
-  ops->queue_destroy(queue);
+  DMuonErrorCode code = ops->reclaim(mesh->copies, dst, bytes, 1);
+  if (!code) code = ops->copy(mesh->copies, dst, src, bytes);
+  DMuonErrorCode done = ops->queue_sync(mesh->copies);
   dmuon_mesh_break(mesh, code ? code : done);
   DMUON_TRY(code);
   DMUON_TRY(done);

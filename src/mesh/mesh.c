@@ -80,7 +80,10 @@ void dmuon_mesh_release(DMuonMesh mesh) {
     for (int role = 0; role < 2; role++)
       if (mesh->comms[axis][role]) mesh->comms[axis][role]->ops->free(mesh->comms[axis][role]);
   if (mesh->bootstrap) dmuon_bootstrap_set_progress(mesh->bootstrap, NULL, NULL);
-  if (mesh->device) mesh->device->ops->destroy(mesh->device);
+  if (mesh->device) {
+    mesh->device->ops->queue_destroy(mesh->copies);
+    mesh->device->ops->destroy(mesh->device);
+  }
   dmuon_mesh_forget_transport(mesh);
   dmuon_bootstrap_destroy(&mesh->bootstrap);
   dmuon_options_settings_free(&dmuon_mesh_option_table, &mesh->settings);

@@ -53,6 +53,7 @@ struct DMuonMesh_ {
   DMuonAllocFunction alloc; /* SetAllocator */
   DMuonFreeFunction release;
   void *alloc_context;
+  dmuon_queue *copies; /* of DMuonMeshCopy; NULL until its first call */
   int *node;                 /* [size] lowest rank on the same node */
   int *island;               /* [size] the same of the island (split.h) */
   int *rank_at;              /* [size] rank at position (r*G + s)*T + t */

@@ -84,7 +84,7 @@ static void place_by_gpu(const dmuon_machine_kind *kind, const int *gpus, int us
   if (home < 0) return;
   for (int i = 0; i < ranks; i++) {
     const int gpu = gpus[i % used];
-    if ((kind->numa_nodes > 0 && kind->gpus[gpu].numa >= 0) != by_numa ||
+    if (gpu < 0 || (kind->numa_nodes > 0 && kind->gpus[gpu].numa >= 0) != by_numa ||
         home_of(kind, gpu, by_numa) != home)
       continue;
     share += i < local;
@@ -118,17 +118,28 @@ static void place_by_cores(const dmuon_machine_kind *kind, int ranks, int local,
   take_cores(kind->cores, n, home, shares, share, place);
 }
 
-void dmuon_place_rank(const dmuon_machine_kind *kind, int ranks, int local,
-                      dmuon_node_place *place) {
-  int gpus[DMUON_NODE_GPUS];
-  const int used = dmuon_place_gpus(kind, ranks, gpus);
+/* gpus[local % used]; used 0: nobody has one. */
+static void place_rank(const dmuon_machine_kind *kind, int ranks, const int *gpus, int used,
+                       int local, dmuon_node_place *place) {
   *place = (dmuon_node_place){.gpu = used ? gpus[local % used] : -1, .numa = -1, .package = -1};
-  if (used) place_by_gpu(kind, gpus, used, ranks, local, place);
+  if (place->gpu >= 0) place_by_gpu(kind, gpus, used, ranks, local, place);
   /* Without a GPU, or where nobody knows what is near it. */
   if (place->gpu < 0 || (place->core_count == 0 && kind->cores > 0))
     place_by_cores(kind, ranks, local, place);
   if (place->package < 0 && place->numa >= 0 && kind->packages > 0 && kind->numa_nodes > 0)
     place->package = place->numa * kind->packages / kind->numa_nodes;
+}
+
+void dmuon_place_rank(const dmuon_machine_kind *kind, int ranks, int local,
+                      dmuon_node_place *place) {
+  int gpus[DMUON_NODE_GPUS];
+  const int used = dmuon_place_gpus(kind, ranks, gpus);
+  place_rank(kind, ranks, gpus, used, local, place);
+}
+
+void dmuon_place_beside(const dmuon_machine_kind *kind, int ranks, const int *gpus, int local,
+                        dmuon_node_place *place) {
+  place_rank(kind, ranks, gpus, ranks, local, place);
 }
 
 int dmuon_place_capacity(const dmuon_machine_kind *kind) {

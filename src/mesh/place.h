@@ -23,6 +23,10 @@ int dmuon_place_gpus(const dmuon_machine_kind *kind, int ranks, int gpus[DMUON_N
 void dmuon_place_rank(const dmuon_machine_kind *kind, int ranks, int local,
                       dmuon_node_place *place);
 
+/* The same where the GPUs are given: gpus[k] is that of the node's rank k, or -1. */
+void dmuon_place_beside(const dmuon_machine_kind *kind, int ranks, const int *gpus, int local,
+                        dmuon_node_place *place);
+
 /* How many ranks a node is made for: its GPUs, else its cores, else one. */
 int dmuon_place_capacity(const dmuon_machine_kind *kind);
 

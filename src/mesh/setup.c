@@ -138,10 +138,13 @@ static DMuonErrorCode find_site(DMuonMesh mesh, const int64_t want[3], placing *
     return DMUON_SUCCESS;
   }
   DMUON_TRY(dmuon_site_find(mesh, &p->site));
-  DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, dmuon_site_bind(mesh, &p->site)));
+  if (mesh->settings.bind != DMUON_BIND_NONE)
+    DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, dmuon_site_bind_gpu(mesh, &p->site)));
   /* Before the ranks are placed: which GPU a rank has is part of where it is. */
   DMUON_TRY(dmuon_mesh_make_device(mesh));
   DMUON_TRY(dmuon_site_find_gpus(mesh, &p->site));
+  if (mesh->settings.bind != DMUON_BIND_NONE)
+    DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, dmuon_site_bind_cores(mesh, &p->site)));
   return DMUON_SUCCESS;
 }
 
@@ -160,7 +163,14 @@ static DMuonErrorCode order_ranks(DMuonMesh mesh, const dmuon_machine *machine, 
   return code;
 }
 
-/* Sizes and order from the islands. */
+static DMuonErrorCode find_links(DMuonMesh mesh, placing *p) {
+  for (int axis = 0; axis < 3; axis++)
+    DMUON_TRY(dmuon_cost_axis(&mesh->context.memory, dmuon_site_machine(&p->site), p->size,
+                              p->site.places, p->sizes, p->rank_at, axis, &p->links[axis]));
+  return DMUON_SUCCESS;
+}
+
+/* Sizes and order from the islands, and what the axes cost then. */
 static DMuonErrorCode place(DMuonMesh mesh, const int64_t want[3], int by_coords, placing *p) {
   dmuon_memory *memory = &mesh->context.memory;
   const dmuon_machine *machine = dmuon_site_machine(&p->site);
@@ -173,13 +183,7 @@ static DMuonErrorCode place(DMuonMesh mesh, const int64_t want[3], int by_coords
   if (by_coords) return DMUON_SUCCESS;
   DMUON_TRY(dmuon_layout_sizes(p->size, &p->split.islands, want, p->sizes, p->reasons));
   DMUON_TRY(order_ranks(mesh, machine, p));
-  return DMUON_SUCCESS;
-}
-
-static DMuonErrorCode find_links(DMuonMesh mesh, placing *p) {
-  for (int axis = 0; axis < 3; axis++)
-    DMUON_TRY(dmuon_cost_axis(&mesh->context.memory, dmuon_site_machine(&p->site), p->size,
-                              p->site.places, p->sizes, p->rank_at, axis, &p->links[axis]));
+  DMUON_TRY(find_links(mesh, p));
   return DMUON_SUCCESS;
 }
 
@@ -189,7 +193,8 @@ static DMuonErrorCode find_places(DMuonMesh mesh, placing *p) {
   DMUON_TRY(find_site(mesh, want, p));
   DMUON_TRY(ask_for_coords(mesh, &by_coords));
   DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, place(mesh, want, by_coords, p)));
-  if (by_coords) DMUON_TRY(place_by_coords(mesh, want, p));
+  if (!by_coords) return DMUON_SUCCESS;
+  DMUON_TRY(place_by_coords(mesh, want, p));
   DMUON_TRY(dmuon_mesh_agree_error(mesh, agreeing, find_links(mesh, p)));
   return DMUON_SUCCESS;
 }

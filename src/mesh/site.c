@@ -1,6 +1,7 @@
-/* Finds out where the ranks of a mesh are: nodes by shared memory, their machine by one rank a node,
- * GPUs by the devices in use, or all of it from a description. It decides how a description is laid
- * over the job's nodes (in order, again and again), and when looking at the hardware is worth it. */
+/* Finds out where the ranks of a mesh are: nodes by shared memory, their machine by one rank a
+ * node, GPUs by the devices in use, or all of it from a description. It decides how a description
+ * is laid over the job's nodes (in order, again and again), and when looking at the hardware is
+ * worth it. */
 #include "mesh/site.h"
 
 #include <string.h>
@@ -24,11 +25,12 @@ void dmuon_site_free(dmuon_site *site) {
   *site = (dmuon_site){0};
 }
 
-void dmuon_site_local(const dmuon_site *site, int rank, int *local, int *ranks) {
+void dmuon_site_gpus_of(const dmuon_site *site, int rank, int *gpus, int *local, int *ranks) {
   *local = *ranks = 0;
   for (int i = 0; i < site->size; i++) {
     if (site->places[i].node != site->places[rank].node) continue;
     *local += i < rank;
+    if (gpus) gpus[*ranks] = site->places[i].gpu;
     ++*ranks;
   }
 }
@@ -77,8 +79,8 @@ static int is_worth_looking(DMuonMesh mesh, const dmuon_site *site) {
   return site->nodes > 1 || !is_word(mesh->settings.device, "host");
 }
 
-/* What this rank knows of the machine: all of it (described, on rank 0), its node (that node's lowest
- * rank), or nothing. */
+/* What this rank knows of the machine: all of it (described, on rank 0), its node (that node's
+ * lowest rank), or nothing. */
 static DMuonErrorCode look(DMuonMesh mesh, const int *node, int given, dmuon_machine *machine) {
   dmuon_memory *memory = &mesh->context.memory;
   if (given && mesh->rank == 0)
@@ -159,41 +161,58 @@ static DMuonErrorCode lay_gpus(dmuon_memory *memory, dmuon_site *site) {
 }
 
 static int gpu_called(const dmuon_machine_kind *kind, const char *pci) {
-  for (int g = 0; g < kind->gpu_count && pci[0]; g++)
+  for (int g = 0; g < kind->gpu_count; g++)
     if (strcmp(kind->gpus[g].name, pci) == 0) return g;
   return -1;
 }
 
-/* gpu[i] of all ranks; no two fill in the same place. */
-static DMuonErrorCode gather_gpus(DMuonMesh mesh, const dmuon_site *site, int *gpu) {
+/* What a rank says of its GPU: its number in the picture from KNOWN on. */
+enum { UNSAID, NO_GPU, NOT_IN_PICTURE, KNOWN };
+
+/* said[i] of all ranks; no two fill in the same place. */
+static DMuonErrorCode gather_gpus(DMuonMesh mesh, const dmuon_site *site, int *said) {
   char pci[24] = "";
-  for (int i = 0; i < site->size; i++) gpu[i] = -1;
+  for (int i = 0; i < site->size; i++) said[i] = UNSAID;
   if (mesh->device) dmuon_backend_pci(mesh->device, pci);
-  gpu[mesh->rank] =
-      gpu_called(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), pci);
-  return dmuon_agree_reduce(mesh->bootstrap, looking, gpu, (int64_t)sizeof *gpu * site->size,
+  const int gpu = gpu_called(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), pci);
+  said[mesh->rank] = !pci[0] ? NO_GPU : gpu < 0 ? NOT_IN_PICTURE : KNOWN + gpu;
+  return dmuon_agree_reduce(mesh->bootstrap, looking, said, (int64_t)sizeof *said * site->size,
                             dmuon_agree_larger, NULL);
+}
+
+/* Ranks whose devices the system hides from each other can have GPUs that the one that looked did
+ * not see: then nothing is known of anybody's, rather than something wrong. */
+static void take_gpus(dmuon_site *site, const int *said) {
+  for (int i = 0; i < site->size; i++) {
+    if (said[i] != NOT_IN_PICTURE) continue;
+    if (site->source == DMUON_SITE_SEEN)
+      dmuon_machine_note(site->machine.lost, sizeof site->machine.lost,
+                         "GPUs of some ranks, hidden from the rank that looked");
+    return;
+  }
+  for (int i = 0; i < site->size; i++) {
+    if (said[i] < KNOWN) continue;
+    site->places[i].gpu = said[i] - KNOWN;
+    site->gpus = DMUON_GPUS_FOUND;
+  }
 }
 
 DMuonErrorCode dmuon_site_find_gpus(DMuonMesh mesh, dmuon_site *site) {
   dmuon_memory *memory = &mesh->context.memory;
-  int *gpu = NULL, found = 0;
+  DMuonErrorCode code = DMUON_SUCCESS;
   if (!dmuon_site_machine(site)) return DMUON_SUCCESS;
   if (!is_word(mesh->settings.device, "host")) {
-    DMuonErrorCode code = dmuon_memory_alloc(memory, site->size, sizeof *gpu, &gpu);
+    int *said = NULL;
+    code = dmuon_memory_alloc(memory, site->size, sizeof *said, &said);
     DMUON_TRY(dmuon_mesh_agree_error(mesh, looking, code));
-    code = gather_gpus(mesh, site, gpu);
-    for (int i = 0; i < site->size && !code; i++) {
-      site->places[i].gpu = gpu[i];
-      found += gpu[i] >= 0;
-    }
-    if (code < 200) dmuon_memory_free(gpu);
+    code = gather_gpus(mesh, site, said);
+    if (!code) take_gpus(site, said);
+    if (code < 200) dmuon_memory_free(said); /* a message given up may still come in */
     DMUON_TRY(code);
-    if (found) site->gpus = DMUON_GPUS_FOUND;
   }
   /* A description stands for what is not here. */
-  DMuonErrorCode code = DMUON_SUCCESS;
-  if (!found && site->source == DMUON_SITE_GIVEN) code = lay_gpus(memory, site);
+  if (site->gpus == DMUON_GPUS_NONE && site->source == DMUON_SITE_GIVEN)
+    code = lay_gpus(memory, site);
   DMUON_TRY(dmuon_mesh_agree_error(mesh, looking, code));
   return DMUON_SUCCESS;
 }
@@ -241,37 +260,48 @@ DMuonErrorCode dmuon_site_plan(DMuonMesh mesh, int size, int64_t block, dmuon_si
 /* ---- binding ---- */
 
 static DMuonErrorCode check_bind(DMuonMesh mesh, const dmuon_site *site) {
-  if (mesh->settings.node_size > 0 || site->source != DMUON_SITE_SEEN)
-    DMUON_FAIL(DMUON_ERR_SETUP,
-               "bind is %s, but the machine is %s: ranks are bound to hardware that was seen "
-               "(topology auto or detect, node_size 0)",
-               dmuon_bind_names[mesh->settings.bind],
-               mesh->settings.node_size > 0 ? "pretended" : "not looked at");
+  if (mesh->settings.node_size > 0 || !dmuon_site_machine(site))
+    DMUON_FAIL(
+        DMUON_ERR_SETUP,
+        "bind is %s, but %s: ranks are bound on nodes as they are (node_size 0), and on a "
+        "machine that is known (topology auto, detect, or given)",
+        dmuon_bind_names[mesh->settings.bind],
+        mesh->settings.node_size > 0 ? "nodes are pretended" : "the machine is not looked at");
   return DMUON_SUCCESS;
 }
 
-DMuonErrorCode dmuon_site_bind(DMuonMesh mesh, const dmuon_site *site) {
-  const int bind = (int)mesh->settings.bind;
+static DMuonErrorCode fail_bind(DMuonMesh mesh, const dmuon_site *site, const char *what) {
+  DMUON_FAIL(DMUON_ERR_SETUP, "bind is %s, but %s of the node are not known%s%s",
+             dmuon_bind_names[mesh->settings.bind], what, site->machine.lost[0] ? ": " : "",
+             site->machine.lost);
+}
+
+DMuonErrorCode dmuon_site_bind_gpu(DMuonMesh mesh, const dmuon_site *site) {
   int local, ranks;
   dmuon_node_place place;
   mesh->bound_gpu = -1;
-  if (bind == DMUON_BIND_NONE) return DMUON_SUCCESS;
+  if (!(mesh->settings.bind & DMUON_BIND_GPU)) return DMUON_SUCCESS;
   DMUON_TRY(check_bind(mesh, site));
-  dmuon_site_local(site, mesh->rank, &local, &ranks);
+  dmuon_site_gpus_of(site, mesh->rank, NULL, &local, &ranks);
   dmuon_place_rank(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), ranks, local,
                    &place);
-  if (bind & DMUON_BIND_CORES) {
-    if (place.core_count < 1)
-      DMUON_FAIL(DMUON_ERR_SETUP, "bind is %s, but the cores of the node are not known%s%s",
-                 dmuon_bind_names[bind], site->machine.lost[0] ? ": " : "", site->machine.lost);
-    DMUON_TRY(dmuon_topo_bind(place.first_core, place.core_count));
-  }
-  if (bind & DMUON_BIND_GPU) {
-    if (place.gpu < 0)
-      DMUON_FAIL(DMUON_ERR_SETUP, "bind is %s, but no GPU of the node is known%s%s",
-                 dmuon_bind_names[bind], site->machine.lost[0] ? ": " : "", site->machine.lost);
-    mesh->bound_gpu = place.gpu;
-  }
+  if (place.gpu < 0) DMUON_TRY(fail_bind(mesh, site, "GPUs"));
+  mesh->bound_gpu = place.gpu;
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_site_bind_cores(DMuonMesh mesh, const dmuon_site *site) {
+  int local, ranks, *gpus = NULL;
+  dmuon_node_place place;
+  if (!(mesh->settings.bind & DMUON_BIND_CORES)) return DMUON_SUCCESS;
+  DMUON_TRY(check_bind(mesh, site));
+  DMUON_TRY(dmuon_memory_alloc(&mesh->context.memory, site->size, sizeof *gpus, &gpus));
+  dmuon_site_gpus_of(site, mesh->rank, gpus, &local, &ranks);
+  dmuon_place_beside(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), ranks, gpus,
+                     local, &place);
+  dmuon_memory_free(gpus);
+  if (place.core_count < 1) DMUON_TRY(fail_bind(mesh, site, "cores"));
+  DMUON_TRY(dmuon_topo_bind(place.first_core, place.core_count));
   return DMUON_SUCCESS;
 }
 

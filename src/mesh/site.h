@@ -1,6 +1,6 @@
 /* Where the ranks of a mesh are: the machine, from the hardware or from a description, and each
- * rank's node and GPU in it. All ranks end up with the same picture. What follows from it is decided
- * elsewhere (split.h, layout.h, place.h, cost.h). */
+ * rank's node and GPU in it. All ranks end up with the same picture. What follows from it is
+ * decided elsewhere (split.h, layout.h, place.h, cost.h). */
 #ifndef DMUON_MESH_SITE_H
 #define DMUON_MESH_SITE_H
 
@@ -39,13 +39,18 @@ DMuonErrorCode dmuon_site_find_gpus(DMuonMesh mesh, dmuon_site *site);
 DMuonErrorCode dmuon_site_plan(DMuonMesh mesh, int size, int64_t block, dmuon_site *site);
 /* NULL where nothing is known of it. */
 const dmuon_machine *dmuon_site_machine(const dmuon_site *site);
-/* How many ranks share rank's node, and which of them, in order, it is. */
-void dmuon_site_local(const dmuon_site *site, int rank, int *local, int *ranks);
 void dmuon_site_free(dmuon_site *site);
 
-/* Does as option bind says, for this process: cores here, the GPU's ordinal in mesh->bound_gpu. */
-DMuonErrorCode dmuon_site_bind(DMuonMesh mesh, const dmuon_site *site);
-/* Which of its devices this process shall use: SetDevice's, the one bound, or -1: the current one. */
+/* How many ranks share rank's node, and their GPUs in order (gpus: [site->size], or NULL); *local:
+ * which of them rank is. */
+void dmuon_site_gpus_of(const dmuon_site *site, int rank, int *gpus, int *local, int *ranks);
+
+/* Do as option bind says, for this process. Before it has its device: the ordinal of the GPU it is
+ * to use, in mesh->bound_gpu. Afterwards: its cores, beside the GPU that it has. */
+DMuonErrorCode dmuon_site_bind_gpu(DMuonMesh mesh, const dmuon_site *site);
+DMuonErrorCode dmuon_site_bind_cores(DMuonMesh mesh, const dmuon_site *site);
+/* Which of its devices this process shall use: SetDevice's, the one bound, or -1: the current one.
+ */
 int dmuon_mesh_ordinal(DMuonMesh mesh);
 
 #endif

@@ -43,8 +43,8 @@ enum { DMUON_SPLIT_LEVELS = 3 };
 /* domain[g] = the lowest GPU of g's NVLink domain inside a node; g itself where it has none. */
 void dmuon_split_domains(const dmuon_machine_kind *kind, int domain[DMUON_NODE_GPUS]);
 
-/* island[i]: the lowest rank of rank i's island; node[i] the same of its node (inputs places[i].node
- * number the nodes from 0). machine NULL: nodes alone. */
+/* island[i]: the lowest rank of rank i's island; node[i] the same of its node (inputs
+ * places[i].node number the nodes from 0). machine NULL: nodes alone. */
 DMuonErrorCode dmuon_split_islands(dmuon_memory *memory, const dmuon_machine *machine, int size,
                                    const dmuon_rank_place *places, dmuon_island_policy policy,
                                    int *island, int *node, dmuon_split *split);

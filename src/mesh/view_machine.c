@@ -1,4 +1,5 @@
-/* The machine, the islands and the proposed places, told to people. It decides nothing but words. */
+/* The machine, the islands and the proposed places, told to people. It decides nothing but words.
+ */
 #include "mesh/view_machine.h"
 
 #include "topo/describe.h"
@@ -119,9 +120,13 @@ void dmuon_view_link(DMuonMesh mesh, int axis, dmuon_text *text) {
 
 /* ---- places ---- */
 
-static void add_place(const dmuon_machine_kind *kind, int ranks, int local, dmuon_text *text) {
-  dmuon_node_place place;
-  dmuon_place_rank(kind, ranks, local, &place);
+/* gpus: those in use on this node, or NULL: as proposed. */
+static void add_place(const dmuon_machine_kind *kind, int ranks, int local, const int *gpus,
+                      dmuon_text *text) {
+  dmuon_node_place place, proposed;
+  dmuon_place_rank(kind, ranks, local, &proposed);
+  place = proposed;
+  if (gpus) dmuon_place_beside(kind, ranks, gpus, local, &place);
   dmuon_text_add(text, "      %d:", local);
   if (place.gpu >= 0) {
     const dmuon_machine_gpu *gpu = &kind->gpus[place.gpu];
@@ -135,6 +140,7 @@ static void add_place(const dmuon_machine_kind *kind, int ranks, int local, dmuo
     dmuon_text_add(text, " core %d", place.first_core);
   else if (place.core_count > 1)
     dmuon_text_add(text, " cores %d-%d", place.first_core, place.first_core + place.core_count - 1);
+  if (proposed.gpu != place.gpu) dmuon_text_add(text, "; GPU %d proposed", proposed.gpu);
   dmuon_text_add(text, "\n");
 }
 
@@ -144,7 +150,7 @@ typedef struct {
   int ranks;
 } node_shape;
 
-static void add_shape(node_shape shape, dmuon_text *text) {
+static void add_shape(node_shape shape, const int *gpus, dmuon_text *text) {
   dmuon_text_add(text, "    the %d rank%s of a node", shape.ranks, shape.ranks == 1 ? "" : "s");
   if (shape.kind->gpu_count > 0)
     dmuon_text_add(text, " with %d GPU%s", shape.kind->gpu_count,
@@ -154,32 +160,43 @@ static void add_shape(node_shape shape, dmuon_text *text) {
                    shape.kind->cores, shape.kind->cores == 1 ? "" : "s");
   dmuon_text_add(text, ":\n");
   for (int i = 0; i < shape.ranks && i < MOST_RANKS; i++)
-    add_place(shape.kind, shape.ranks, i, text);
+    add_place(shape.kind, shape.ranks, i, gpus, text);
   if (shape.ranks > MOST_RANKS)
     dmuon_text_add(text, "      and %d ranks more\n", shape.ranks - MOST_RANKS);
 }
 
+static const char *bound(int bind) {
+  switch (bind) {
+    case DMUON_BIND_CORES:
+      return "ranks are bound to their cores";
+    case DMUON_BIND_GPU:
+      return "ranks use the GPUs proposed";
+    case DMUON_BIND_ALL:
+      return "ranks use the GPUs proposed and are bound to their cores";
+    default:
+      return "nobody is bound (option bind)";
+  }
+}
+
 void dmuon_view_places(DMuonMesh mesh, dmuon_text *text) {
   const dmuon_machine *machine = dmuon_site_machine(&mesh->site);
+  const int in_use = mesh->site.gpus == DMUON_GPUS_FOUND;
   node_shape shapes[MOST_KINDS];
-  int count = 0, *ranks = NULL;
+  int count = 0, *gpus = NULL;
   if (!machine) return;
-  if (dmuon_memory_alloc(&mesh->context.memory, mesh->size, sizeof *ranks, &ranks)) return;
-  for (int i = 0; i < mesh->size; i++) ranks[mesh->node[i]]++;
-  const int bind = mesh->settings.bind;
-  dmuon_text_add(text, "  places:    proposed by locality; %s\n",
-                 bind == DMUON_BIND_NONE    ? "nobody is bound (option bind)"
-                 : bind == DMUON_BIND_CORES ? "ranks are bound to their cores"
-                 : bind == DMUON_BIND_GPU   ? "ranks use their GPUs"
-                                            : "ranks use their GPUs and are bound to their cores");
+  if (dmuon_memory_alloc(&mesh->context.memory, mesh->size, sizeof *gpus, &gpus)) return;
+  dmuon_text_add(text, "  places:    %s; %s\n",
+                 in_use ? "GPUs in use and the cores beside them" : "proposed by locality",
+                 bound(mesh->settings.bind));
   for (int i = 0; i < mesh->size && count < MOST_KINDS; i++) {
     if (mesh->node[i] != i) continue;
-    const node_shape shape = {dmuon_split_kind(machine, mesh->site.places[i].node), ranks[i]};
-    int k = 0;
+    node_shape shape = {dmuon_split_kind(machine, mesh->site.places[i].node), 0};
+    int k = 0, local;
+    dmuon_site_gpus_of(&mesh->site, i, gpus, &local, &shape.ranks);
     while (k < count && (shapes[k].kind != shape.kind || shapes[k].ranks != shape.ranks)) k++;
     if (k < count) continue;
     shapes[count++] = shape;
-    add_shape(shape, text);
+    add_shape(shape, in_use ? gpus : NULL, text);
   }
-  dmuon_memory_free(ranks);
+  dmuon_memory_free(gpus);
 }

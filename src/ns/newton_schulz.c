@@ -343,7 +343,7 @@ DMuonErrorCode dmuon_ns_prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan)
     DMUON_TRY(ops->reserve(ns->device, plan->operations));
     ns->reserved = plan->operations;
   }
-  DMUON_TRY(ops->reserve_matrix(ns->device, plan->iterate, plan->small, plan->big));
+  DMUON_TRY(ops->reserve_matrix(ns->queue, plan->iterate, plan->small, plan->big));
   if (plan->workspace_bytes > ns->workspace_bytes) {
     void *larger = NULL;
     if (ns->workspace) ops->free(ns->device, ns->workspace);
@@ -354,6 +354,17 @@ DMuonErrorCode dmuon_ns_prepare(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan)
     ns->workspace_bytes = plan->workspace_bytes;
   }
   return DMUON_SUCCESS;
+}
+
+/* The caller's memory: the device reaches it, and what he has under way with it comes first. */
+static DMuonErrorCode take_over(DMuonNewtonSchulz ns, const dmuon_ns_plan *plan, int64_t batch,
+                                DMuonDType dtype, const void *data, int64_t ld, int64_t stride,
+                                int written) {
+  const DMuonDeviceOps *ops = ns->device->ops;
+  const int64_t bytes = ((batch - 1) * stride + (plan->rows - 1) * ld + plan->cols) *
+                        (int64_t)dmuon_dtype_bytes(dtype);
+  if (ops->check_pointer) DMUON_TRY(ops->check_pointer(ns->device, data, bytes));
+  return ops->reclaim(ns->queue, data, bytes, written);
 }
 
 DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64_t batch, int64_t rows,
@@ -381,6 +392,8 @@ DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64_t batch, 
   if (batch == 0 || plan.small == 0) return DMUON_SUCCESS;
   dmuon_ns_plan_batch(&plan, batch);
   DMUON_TRY(dmuon_ns_prepare(ns, &plan));
+  DMUON_TRY(take_over(ns, &plan, batch, dtype, in, ldin, stridein, 0));
+  DMUON_TRY(take_over(ns, &plan, batch, dtype, out, ldout, strideout, 1));
   dmuon_ns_view from = {.rows = rows, .cols = cols, .ld = ldin, .strips = 1, .strip = rows};
   dmuon_ns_view to = from;
   to.ld = ldout;

@@ -355,6 +355,8 @@ DMuonErrorCode DMuonOptimizerSetUp(DMuonOptimizer opt) {
   const int makes_ns = opt->ns == NULL, makes_partition = opt->partition == NULL;
   DMuonErrorCode code = set_up(opt);
   if (code) {
+    dmuon_queue_settle(opt->runtime.device, opt->runtime.compute, code);
+    dmuon_queue_settle(opt->runtime.device, opt->lend.caller, code);
     dmuon_optimizer_teardown(opt);
     opt->settings = wishes;
     if (makes_ns) dmuon_ns_release(opt->ns);

@@ -45,8 +45,8 @@ static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p
   DMUON_TRY(dmuon_update_plan_make(&opt->object.context->memory, param, &opt->ns->recipe, plan));
   DMUON_TRY(zeroed(opt, "momentum", param->name, bytes, &state->momentum));
   for (int64_t j = 0; j < plan->piece_count; j++)
-    DMUON_TRY(device->ops->reserve_matrix(device, plan->plans[j].iterate, plan->plans[j].small,
-                                          plan->plans[j].big));
+    DMUON_TRY(device->ops->reserve_matrix(opt->runtime.compute, plan->plans[j].iterate,
+                                          plan->plans[j].small, plan->plans[j].big));
   if (plan->workspace_bytes > *workspace) *workspace = plan->workspace_bytes;
   return DMUON_SUCCESS;
 }

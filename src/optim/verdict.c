@@ -63,7 +63,9 @@ DMuonErrorCode dmuon_verdict_create(const dmuon_registry *registry, dmuon_runtim
                              .size = registry->meshes[0].mesh->size};
   DMuonErrorCode code = create(verdict, runtime->compute);
   if (!code) code = reserve(verdict, registry->meshes[0].mesh);
-  if (code) dmuon_verdict_destroy(verdict);
+  if (!code) return DMUON_SUCCESS;
+  dmuon_queue_settle(runtime->device, runtime->compute, code); /* numbers are still being zeroed */
+  dmuon_verdict_destroy(verdict);
   return code;
 }
 

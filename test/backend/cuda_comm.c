@@ -52,7 +52,7 @@ static void run(const variant *v) {
   conformance c = {.mode = v->mode, .inexact = v->reduce_nccl, .brief = v->brief};
   int order[64];
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", v->implicit, 1);
-  setenv("DMUON_DOUBLE_NCCL_VERSION", v->version, 1);
+  setenv("CUDA_DOUBLE_NCCL_VERSION", v->version, 1);
   dmuon_context_init(&context);
   for (int i = 0; i < tap_size; i++) order[i] = tap_size - 1 - i;
   DMuonErrorCode code = dmuon_bootstrap_create(&context, MPI_COMM_WORLD, 60, &bootstrap);

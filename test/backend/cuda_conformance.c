@@ -12,20 +12,18 @@
 
 /* ---- the suite ---- */
 
-static int run_suite(void) {
+static int run_suite(int cut) {
+  dmuon_context context;
+  dmuon_device *device = NULL;
   tap_plan(0);
-  for (int cut = 0; cut < 2; cut++) {
-    dmuon_context context;
-    dmuon_device *device = NULL;
-    dmuon_context_init(&context);
-    must(cuda_device_try(&context, -1, &device));
-    dmuon_cuda_device_set_tile(device, cut ? 16 : 0);
-    dmuon_cuda_device_set_one_call_batches(device, cut);
-    conformance_run(device, cut ? "cuda in tiles" : "cuda");
-    device->ops->destroy(device);
-    tap_is_int(context.memory.bytes, 0, "everything was freed");
-    dmuon_context_free(&context);
-  }
+  dmuon_context_init(&context);
+  must(cuda_device_try(&context, -1, &device));
+  dmuon_cuda_device_set_tile(device, cut ? 16 : 0);
+  dmuon_cuda_device_set_one_call_batches(device, cut);
+  conformance_run(device, cut ? "cuda in tiles" : "cuda");
+  device->ops->destroy(device);
+  tap_is_int(context.memory.bytes, 0, "everything was freed");
+  dmuon_context_free(&context);
   return tap_done();
 }
 
@@ -202,7 +200,7 @@ static void test_allocator(void) {
   must(dmuon_cuda_module.create(&here.context, &request, &here.device));
   here.ops = here.device->ops;
   must(here.ops->queue_create(here.device, 0, &here.queue));
-  must(here.ops->reserve_matrix(here.device, DMUON_FLOAT32, 64, 64));
+  must(here.ops->reserve_matrix(here.queue, DMUON_FLOAT32, 64, 64));
   void *a = NULL, *b = NULL;
   const int64_t before = p.taken, counted = here.context.memory.bytes;
   must(here.ops->alloc(here.device, 5000, &a));
@@ -236,7 +234,7 @@ static void test_issue(void) {
   void *x = NULL, *y = NULL, *z = NULL, *told = NULL;
   must(here.ops->queue_create(here.device, 0, &other));
   must(here.ops->reserve(here.device, 1000));
-  must(here.ops->reserve_matrix(here.device, DMUON_FLOAT32, M, M));
+  must(here.ops->reserve_matrix(other, DMUON_FLOAT32, M, M));
   must(here.ops->event_create(here.device, &event));
   must(here.ops->alloc(here.device, N * 8, &x));
   must(here.ops->alloc(here.device, N * 8, &y));
@@ -360,7 +358,8 @@ static void test_failures(void) {
   double_fail_call("cudaLaunchKernel", 1, cudaErrorLaunchFailure);
   tap_is_int(here.ops->axpby(here.queue, 100, DMUON_FLOAT32, 1, a, 1, a), DMUON_ERR_DEVICE,
              "a launch that fails");
-  tap_ok(message_has("cudaLaunchKernel") && message_has("cudaError"), "call and error are named");
+  tap_ok(message_has("cudaLaunchKernel") && message_has(cudaGetErrorName(cudaErrorLaunchFailure)),
+         "call and error are named");
   tap_is_int(here.ops->zero(here.queue, a, 4096), DMUON_ERR_DEVICE, "breaks the device");
   tap_ok(message_has("cudaLaunchKernel"), "which goes on saying why");
   tap_is_int(here.ops->queue_sync(here.queue), DMUON_ERR_DEVICE, "also to those who wait");
@@ -373,6 +372,21 @@ static DMuonErrorCode bad_progress(void *argument) {
   int *calls = argument;
   if (++*calls < 3) return DMUON_SUCCESS;
   return DMUON_ERROR(DMUON_ERR_PEER, "another rank has given up");
+}
+
+/* A wait that is over: it says what for, and the device is broken. */
+static void test_timeout(void) {
+  open_here(-1);
+  dmuon_cuda_device *device = dmuon_cuda_of(here.device);
+  const double now = dmuon_cuda_seconds();
+  tap_is_int(dmuon_cuda_pause(device, now - 5, 1, "a queue"), DMUON_SUCCESS, "no timeout, no end");
+  dmuon_cuda_module.set_timeout(here.device, 2);
+  tap_is_int(dmuon_cuda_pause(device, now, 1, "a queue"), DMUON_SUCCESS, "time is left");
+  tap_is_int(dmuon_cuda_pause(device, now - 5, 1, "a queue"), DMUON_ERR_TIMEOUT, "time is over");
+  tap_ok(message_has("a queue") && message_has("2 seconds"), "the wait is named");
+  tap_is_int(here.ops->queue_sync(here.queue), DMUON_ERR_TIMEOUT, "the device stays broken");
+  double_forgive_leaks();
+  close_here();
 }
 
 /* What the rest of the process meets while it advances in a wait ends the wait. */
@@ -392,22 +406,25 @@ static void test_progress(void) {
 }
 
 int main(int argc, char **argv) {
-  static const char *const seeds[] = {"1", "2", "3", "4"};
-  if (argc > 1 && !strcmp(argv[1], "suite")) return run_suite();
+  /* One for each way in which the double drains streams. */
+  static const char *const suites[][2] = {{"whole", "3"}, {"tiles", "4"}, {"tiles", "5"}};
+  if (argc > 1 && !strcmp(argv[1], "whole")) return run_suite(0);
+  if (argc > 1 && !strcmp(argv[1], "tiles")) return run_suite(1);
   if (argc > 1 && !strcmp(argv[1], "two")) return run_two();
   if (argc > 1) return run_missing(argv[1]);
   tap_plan(0);
-  for (int i = 0; i < 4; i++)
-    tap_is_int(cuda_device_rerun("suite", "DMUON_DOUBLE_SEED", seeds[i]), 0,
-               "the conformance suite, seed %s", seeds[i]);
-  tap_is_int(cuda_device_rerun("two", "DMUON_DOUBLE_GPUS", "2"), 0, "two GPUs");
-  tap_is_int(cuda_device_rerun("sees no GPU", "DMUON_DOUBLE_MISSING", "0"), 0, "no GPU");
-  tap_is_int(cuda_device_rerun("libcuda.so.1", "DMUON_DOUBLE_MISSING", "0d"), 0, "no driver");
+  for (int i = 0; i < 3; i++)
+    tap_is_int(cuda_device_rerun(suites[i][0], "CUDA_DOUBLE_SEED", suites[i][1]), 0,
+               "the conformance suite, symmetric products %s, seed %s", suites[i][0], suites[i][1]);
+  tap_is_int(cuda_device_rerun("two", "CUDA_DOUBLE_GPUS", "2"), 0, "two GPUs");
+  tap_is_int(cuda_device_rerun("sees no GPU", "CUDA_DOUBLE_MISSING", "0"), 0, "no GPU");
+  tap_is_int(cuda_device_rerun("libcuda.so.1", "CUDA_DOUBLE_MISSING", "0d"), 0, "no driver");
   test_caller();
   test_allocator();
   test_issue();
   test_batches();
   test_progress();
+  test_timeout();
   test_failures();
   return tap_done();
 }

@@ -337,7 +337,7 @@ static void test_allocation(dmuon_context *context) {
   must(ops->queue_create(device, 0, &q));
   must(ops->event_create(device, &event));
   must(ops->reserve(device, 200));
-  must(ops->reserve_matrix(device, DMUON_FLOAT16, 30, 50));
+  must(ops->reserve_matrix(q, DMUON_FLOAT16, 30, 50));
   static uint16_t a[1500], b[1500], c[1500];
   int64_t before = context->memory.allocations;
   for (int i = 0; i < 200; i++)

@@ -32,7 +32,7 @@ if DMUON_DOUBLE
 backend_cuda_tests = \
   test/backend/cuda_bits.t \
   test/backend/cuda_comm.npall \
-  test/backend/cuda_silent.np3 \
+  test/backend/cuda_giving_up.np3 \
   test/backend/cuda_conformance.t
 check_PROGRAMS += $(backend_cuda_tests)
 TESTS += $(backend_cuda_tests)
@@ -45,10 +45,10 @@ test_backend_cuda_comm_npall_SOURCES = test/backend/cuda_comm.c test/backend/com
 test_backend_cuda_comm_npall_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
 test_backend_cuda_comm_npall_LDADD = $(double_libs)
 test_backend_cuda_comm_npall_LDFLAGS = $(double_ldflags)
-test_backend_cuda_silent_np3_SOURCES = test/backend/cuda_silent.c
-test_backend_cuda_silent_np3_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
-test_backend_cuda_silent_np3_LDADD = $(double_libs)
-test_backend_cuda_silent_np3_LDFLAGS = $(double_ldflags)
+test_backend_cuda_giving_up_np3_SOURCES = test/backend/cuda_giving_up.c
+test_backend_cuda_giving_up_np3_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
+test_backend_cuda_giving_up_np3_LDADD = $(double_libs)
+test_backend_cuda_giving_up_np3_LDFLAGS = $(double_ldflags)
 test_backend_cuda_conformance_t_SOURCES = test/backend/cuda_conformance.c test/backend/cuda_device.h \
   test/backend/device_conformance.h test/backend/device_extremes.h
 test_backend_cuda_conformance_t_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS) -I$(top_srcdir)/test/double

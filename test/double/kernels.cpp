@@ -126,15 +126,14 @@ TOUCHES(muon_momentum, dmuon_muon_momentum) {
         !a->first ? DOUBLE_UPDATE
         : a->skip ? DOUBLE_MAYBE
                   : DOUBLE_WRITE);
-  touch(t, a->update, a->n, a->momentum_dtype, a->skip ? DOUBLE_MAYBE : DOUBLE_WRITE);
+  touch(t, a->update, a->n, a->momentum_dtype, DOUBLE_WRITE);
 }
 
-/* What a skipped step may have left undefined is read by no one, but handed on. */
 TOUCHES(muon_apply, dmuon_muon_apply) {
   ARGS(dmuon_muon_apply);
   touch_flag(t, a->skip, DOUBLE_READ);
   touch_count(t, a->skipped);
-  touch(t, a->update, a->n, a->update_dtype, a->skip ? DOUBLE_MOVE : DOUBLE_READ);
+  touch(t, a->update, a->n, a->update_dtype, DOUBLE_READ);
   touch(t, a->weight, a->n, a->weight_dtype, DOUBLE_UPDATE);
   if (a->value != a->weight) touch(t, a->value, a->n, a->value_dtype, DOUBLE_WRITE);
 }

@@ -8,12 +8,13 @@ dmuon_double_headers = test/double/double.h test/double/state.h
 EXTRA_DIST += $(dmuon_double_sources) $(dmuon_double_headers)
 if DMUON_DOUBLE
 dmuon_double_compile = $(LIBTOOL) $(AM_V_lt) --tag=CC --tag=disable-static --mode=compile $(CXX) -std=c++17 \
-  -O2 -g -ffp-contract=off -fvisibility=hidden -fno-exceptions -fno-rtti $(CXX_WARNINGS) $(dmuon_sanitize_flags) \
+  -O3 -g -ffp-contract=off -fvisibility=hidden -fno-exceptions -fno-rtti $(CXX_WARNINGS) $(dmuon_sanitize_flags) \
   -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(AM_CPPFLAGS) $(CUDA_CFLAGS)
 dmuon_double_objects = $(dmuon_double_sources:.cpp=.lo)
 $(dmuon_double_objects) test/double/double_faults.lo: %.lo: %.cpp $(dmuon_double_headers) $(filter %.h,$(dmuon_cuda_sources))
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)$(dmuon_double_compile) -c -o $@ $<
+MOSTLYCLEANFILES += $(dmuon_double_objects) test/double/double_faults.lo
 # For tests of internals: X_LDADD = $(double_libs), X_LDFLAGS = $(double_ldflags).
 double_libs = test/double/libcuda_double.la libdmuon_core.la -lstdc++
 double_ldflags = $(AM_LDFLAGS) -Wl,-u,dmuon_cuda_module

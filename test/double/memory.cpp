@@ -68,13 +68,13 @@ double now(void) {
 State &state(void) {
   if (the_state) return *the_state;
   State *s = the_state = new State;
-  int rank = world_rank(), seed = (int)setting("DMUON_DOUBLE_SEED", 0);
+  int rank = world_rank(), seed = (int)setting("CUDA_DOUBLE_SEED", 0);
   s->random.seed((unsigned)(seed * 1009 + rank));
   s->personality = (seed + rank) % 3;
-  s->patience = setting("DMUON_DOUBLE_PATIENCE", 30);
-  s->gpus = (int)setting("DMUON_DOUBLE_GPUS", 1);
-  s->limit = (uint64_t)setting("DMUON_DOUBLE_MEMORY", 8e9);
-  for (const char *p = getenv("DMUON_DOUBLE_MISSING");
+  s->patience = setting("CUDA_DOUBLE_PATIENCE", 30);
+  s->gpus = (int)setting("CUDA_DOUBLE_GPUS", 1);
+  s->limit = (uint64_t)setting("CUDA_DOUBLE_MEMORY", 8e9);
+  for (const char *p = getenv("CUDA_DOUBLE_MISSING");
        p && *p;) { /* "0,2": no GPU; "1d": no driver */
     char *end;
     long r = strtol(p, &end, 10);

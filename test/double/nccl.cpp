@@ -8,6 +8,7 @@
 #include <mpi.h>
 #include <nccl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static const char *const verbs[] = {"ncclSend", "ncclRecv", "ncclBroadcast", "nc
 struct Header {
   uint64_t comm, sequence;
   int64_t count;
-  int kind, from, verb, root, type, reduction;
+  int kind, from, verb, root, type;
 };
 struct Message {
   Header header;
@@ -47,7 +48,7 @@ struct ncclComm {
   uint64_t id;
   int number, rank, size, device;
   std::vector<int> world; /* ranks of MPI_COMM_WORLD; empty: not joined yet */
-  bool blocking, aborted, destroyed, finalizing;
+  bool aborted, destroyed, finalizing;
   int polls;               /* ncclInProgress so many times more */
   int launches, under_way; /* so far; not done */
   uint64_t sequence, checked, splits, meetings;
@@ -154,6 +155,13 @@ static void drop(uint64_t comm, int kind, int from, uint64_t sequence) {
   nc->inbox.erase(Key(comm, kind, from, sequence));
 }
 
+static std::string describe(const Header &h) {
+  char text[120];
+  snprintf(text, sizeof text, "rank %d calls %s(root %d, count %lld, type %d)", h.from,
+           verbs[h.verb], h.root, (long long)h.count, h.type);
+  return text;
+}
+
 static void compare_signs(void) {
   for (auto &c : nc->comms) {
     if (c->world.empty() || c->size == 1) continue;
@@ -162,14 +170,9 @@ static void compare_signs(void) {
       Message *m = find(c->id, SIGN, before, c->checked);
       if (mine == c->signs.end() || !m) break;
       const Header &a = mine->second, &b = m->header;
-      if (a.verb != b.verb || a.root != b.root || a.count != b.count || a.type != b.type ||
-          a.reduction != b.reduction)
-        fail(
-            "communicator %d, collective %llu: rank %d calls %s(root %d, count %lld, type %d, "
-            "reduction %d), rank %d %s(root %d, count %lld, type %d, reduction %d)",
-            c->number, (unsigned long long)c->checked, c->rank, verbs[a.verb], a.root,
-            (long long)a.count, a.type, a.reduction, before, verbs[b.verb], b.root,
-            (long long)b.count, b.type, b.reduction);
+      if (a.verb != b.verb || a.root != b.root || a.count != b.count || a.type != b.type)
+        fail("communicator %d, collective %llu: %s, %s", c->number, (unsigned long long)c->checked,
+             describe(a).c_str(), describe(b).c_str());
       drop(c->id, SIGN, before, c->checked);
       c->signs.erase(mine);
       c->checked++;
@@ -213,7 +216,7 @@ bool nccl_progress(void) {
 }
 
 static int nccl_version(void) {
-  const char *text = getenv("DMUON_DOUBLE_NCCL_VERSION");
+  const char *text = getenv("CUDA_DOUBLE_NCCL_VERSION");
   return text && *text ? atoi(text) : NCCL_VERSION_CODE;
 }
 
@@ -239,8 +242,8 @@ static ncclComm *usable(ncclComm_t comm) {
 }
 
 static ncclComm *new_comm(uint64_t id, int rank, int size, const ncclConfig_t *config) {
-  if (config && (config->magic != 0xcafebeef || config->size != sizeof *config))
-    fail("the configuration was not initialised");
+  if (!config || config->magic != 0xcafebeef || config->size != sizeof *config || config->blocking)
+    fail("not configured as nonblocking: not in the double");
   ncclComm *c = new ncclComm();
   nc->comms.emplace_back(c);
   c->id = id;
@@ -248,47 +251,38 @@ static ncclComm *new_comm(uint64_t id, int rank, int size, const ncclConfig_t *c
   c->rank = rank;
   c->size = size;
   c->device = double_device;
-  c->blocking = !config || config->blocking != 0;
-  c->polls = c->blocking ? 0 : 1 + (int)(state().random() % 3);
+  c->polls = 1 + (int)(state().random() % 3);
   return c;
-}
-
-static void joined(ncclComm *c, const std::vector<int> &world) {
-  c->world = world;
-  c->sent.assign(world.size(), 0);
-  c->received.assign(world.size(), 0);
 }
 
 static void try_to_join(ncclComm *c) {
   if (!c->world.empty()) return;
-  if (!c->parent) {
+  if (ncclComm *p = c->parent) {
+    std::vector<std::pair<int, int>> members; /* key, rank of the parent */
+    for (int r = 0; r < p->size; r++) {
+      Message *split = find(p->id, SPLIT, r, c->sequence);
+      if (!split) return;
+      if (split->header.count == (int64_t)c->splits) members.push_back({split->header.root, r});
+    }
+    std::sort(members.begin(), members.end());
+    for (auto &m : members) {
+      if (m.second == p->rank) c->rank = (int)c->world.size();
+      c->world.push_back(p->world[m.second]);
+    }
+    for (int r = 0; r < p->size; r++) drop(p->id, SPLIT, r, c->sequence);
+    c->id = p->id * 1000003 + c->sequence * 1009 + c->splits + 1;
+    c->sequence = c->splits = 0;
+    c->parent = NULL;
+  } else {
     Message *m = find(c->id, TABLE, 0, 0);
     if (!m) return;
-    std::vector<int> world(m->data.size() / sizeof(int));
-    memcpy(world.data(), m->data.data(), m->data.size());
-    joined(c, world);
+    c->world.resize(m->data.size() / sizeof(int));
+    memcpy(c->world.data(), m->data.data(), m->data.size());
     drop(c->id, TABLE, 0, 0);
-    return;
   }
-  ncclComm *p = c->parent;
-  std::vector<std::tuple<int, int>> members; /* key, rank of the parent */
-  for (int r = 0; r < p->size; r++) {
-    Message *m = find(p->id, SPLIT, r, c->sequence);
-    if (!m) return;
-    if (m->header.count == (int64_t)c->splits) members.push_back({m->header.root, r});
-  }
-  std::sort(members.begin(), members.end());
-  std::vector<int> world;
-  for (auto &m : members) {
-    if (std::get<1>(m) == p->rank) c->rank = (int)world.size();
-    world.push_back(p->world[std::get<1>(m)]);
-  }
-  for (int r = 0; r < p->size; r++) drop(p->id, SPLIT, r, c->sequence);
-  c->id = p->id * 1000003 + c->sequence * 1009 + (uint64_t)c->splits + 1;
-  c->sequence = c->splits = 0;
-  c->size = (int)world.size();
-  c->parent = NULL;
-  joined(c, world);
+  c->size = (int)c->world.size();
+  c->sent.assign(c->world.size(), 0);
+  c->received.assign(c->world.size(), 0);
 }
 
 static bool drained(ncclComm *c) {
@@ -345,14 +339,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
   if (rank < 0 || rank >= size) fail("rank %d of %d", rank, size);
   if (size > 1 && !mpi_on()) fail("more than one rank, and MPI is not initialised");
   ncclComm *c = *comm = new_comm(words[1], rank, size, config);
-  Header h = {c->id, 0, size, HELLO, rank, 0, world_rank(), 0, 0};
+  Header h = {c->id, 0, size, HELLO, rank, 0, world_rank(), 0};
   send((int)words[2], h, NULL, 0);
-  while (c->blocking && nccl_in_progress(c)) wait_turn(), settle(c);
-  return c->blocking ? ncclSuccess : ncclInProgress;
-}
-
-ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int rank) {
-  return ncclCommInitRankConfig(comm, size, id, rank, NULL);
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
@@ -362,21 +351,20 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
   blocks_host();
   if (nc->depth) fail("inside a group: not in the double");
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) fail("color %d", color);
-  Header h = {p->id, p->splits++, color, SPLIT, p->rank, 0, key, 0, 0};
+  Header h = {p->id, p->splits++, color, SPLIT, p->rank, 0, key, 0};
   for (int world : p->world) send(world, h, NULL, 0);
   *out = NULL;
-  if (!p->blocking) p->polls = 1 + (int)(state().random() % 3);
-  if (color == NCCL_SPLIT_NOCOLOR) return p->blocking ? ncclSuccess : ncclInProgress;
+  p->polls = 1 + (int)(state().random() % 3);
+  if (color == NCCL_SPLIT_NOCOLOR) return ncclInProgress;
   ncclConfig_t inherited = NCCL_CONFIG_INITIALIZER;
-  inherited.blocking = p->blocking;
+  inherited.blocking = 0;
   ncclComm *c = new_comm(0, 0, 0, config ? config : &inherited);
   c->parent = p;
   c->sequence = h.sequence; /* until it has joined: which split, which color */
   c->splits = (uint64_t)color;
   p->child = c;
   p->child_at = out;
-  while (p->blocking && nccl_in_progress(p)) wait_turn(), settle(p);
-  return p->blocking ? ncclSuccess : ncclInProgress;
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
@@ -392,7 +380,6 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   ENTER("ncclCommFinalize", ncclResult_t);
   ncclComm *c = usable(comm);
   c->finalizing = true;
-  while (c->blocking && !drained(c)) wait_turn();
   return drained(c) ? ncclSuccess : ncclInProgress;
 }
 
@@ -409,14 +396,17 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ENTER("ncclCommAbort", ncclResult_t);
   ncclComm *c = comm_of(comm);
   c->aborted = c->destroyed = true; /* its operations end without having done anything */
+  for (size_t i = 0; i < nc->last.size();) /* nobody has to be behind it */
+    if (nc->last[i].comm == c->number)
+      nc->last.erase(nc->last.begin() + (long)i);
+    else
+      i++;
   double_forgive_leaks();
   return ncclSuccess;
 }
 
 const char *ncclGetErrorString(ncclResult_t result) {
-  return result == ncclSuccess      ? "no error"
-         : result == ncclInProgress ? "in progress"
-                                    : "an error of the double";
+  return result ? "an error of the double" : "no error";
 }
 
 const char *ncclGetLastError(ncclComm_t) {
@@ -467,30 +457,26 @@ static void add(std::vector<char> &sum, const std::vector<char> &part) {
   }
 }
 
-/* The ranks that this one sends to when the step starts, and whose receipts it waits for. */
-static std::vector<int> receivers(const ncclComm *c, const Step &s) {
-  std::vector<int> to;
-  if (s.header.verb == SEND) to.push_back(s.peer);
-  if (s.header.verb == REDUCE && c->rank != s.header.root) to.push_back(s.header.root);
-  for (int r = 0; s.header.verb == BROADCAST && c->rank == s.header.root && r < c->size; r++)
-    if (r != c->rank) to.push_back(r);
-  return to;
-}
-
-static std::vector<int> senders(const ncclComm *c, const Step &s) {
-  std::vector<int> from;
-  if (s.header.verb == RECV) from.push_back(s.peer);
-  if (s.header.verb == BROADCAST && c->rank != s.header.root) from.push_back(s.header.root);
-  for (int r = 0; s.header.verb == REDUCE && c->rank == s.header.root && r < c->size; r++)
-    if (r != c->rank) from.push_back(r);
-  return from;
+/* The ranks that this one sends to, or receives from, in a step. */
+static std::vector<int> partners(const ncclComm *c, const Step &s, bool sending) {
+  int verb = s.header.verb, root = s.header.root;
+  if (verb == SEND || verb == RECV)
+    return (verb == SEND) == sending ? std::vector<int>{s.peer} : std::vector<int>{};
+  std::vector<int> who;
+  if ((verb == BROADCAST) != sending) { /* the root is on the other side */
+    if (c->rank != root) who.push_back(root);
+  } else if (c->rank == root) {
+    for (int r = 0; r < c->size; r++)
+      if (r != root) who.push_back(r);
+  }
+  return who;
 }
 
 static bool carry_out(ncclComm *c, Step &s) {
   Header h = s.header;
   bool peers = h.verb == SEND || h.verb == RECV;
   int data = peers ? PEER_DATA : DATA, ack = peers ? PEER_ACK : ACK;
-  auto to = receivers(c, s), from = senders(c, s);
+  auto to = partners(c, s, true), from = partners(c, s, false);
   if (!s.started) {
     s.started = true;
     h.kind = data;
@@ -505,31 +491,27 @@ static bool carry_out(ncclComm *c, Step &s) {
   for (int r : to)
     if (!find(c->id, ack, r, h.sequence)) return false;
   for (int r : to) drop(c->id, ack, r, h.sequence);
-  std::vector<char> result;
-  if (h.verb == REDUCE && c->rank == h.root) result = read_device(s.in, s.bytes);
-  std::vector<char> mine = result;
-  for (int r = 0; r < c->size; r++) { /* a reduction is summed in rank order */
-    const std::vector<char> *part = r == c->rank ? &mine : NULL;
-    Message *m = std::count(from.begin(), from.end(), r) ? find(c->id, data, r, h.sequence) : NULL;
-    if (m) {
-      if (m->header.count != h.count || m->header.type != h.type)
-        fail(
-            "%s of communicator %d: rank %d expects %lld elements of type %d, rank %d sends %lld "
-            "of type %d",
-            verbs[h.verb], c->number, c->rank, (long long)h.count, h.type, r,
-            (long long)m->header.count, m->header.type);
+  bool sums = h.verb == REDUCE && c->rank == h.root;
+  std::vector<char> mine, result;
+  if (sums) mine = read_device(s.in, s.bytes);
+  for (int r = 0; r < c->size; r++) { /* in rank order */
+    const std::vector<char> *part = sums && r == c->rank ? &mine : NULL;
+    if (std::count(from.begin(), from.end(), r)) {
+      Message *m = find(c->id, data, r, h.sequence);
       part = &m->data;
+      if (m->header.count != h.count || m->header.type != h.type)
+        fail("communicator %d: %s, %s", c->number, describe(h).c_str(),
+             describe(m->header).c_str());
     }
-    if (!part || (!m && h.verb != REDUCE)) continue;
-    if (h.verb != REDUCE || r == 0)
+    if (!part) continue;
+    if (result.empty())
       result = *part;
-    else if (c->rank == h.root && h.type == ncclFloat32)
+    else if (h.type == ncclFloat32)
       add<float>(result, *part);
-    else if (c->rank == h.root && h.type == ncclFloat64)
+    else
       add<double>(result, *part);
   }
-  if (!from.empty() || (h.verb == REDUCE && c->rank == h.root))
-    write_device(s.out, result.data(), s.bytes);
+  if (!result.empty()) write_device(s.out, result.data(), s.bytes);
   Header receipt = h;
   receipt.kind = ack;
   for (int r : from) {
@@ -547,7 +529,7 @@ static bool run_launch(Launch &l) {
     bool done = true;
     for (int r = 0; l.meeting && r < c->size; r++) {
       if (r == c->rank) continue;
-      if (!l.came) send(c->world[r], {c->id, l.meeting, 0, HERE, c->rank, 0, 0, 0, 0}, NULL, 0);
+      if (!l.came) send(c->world[r], {c->id, l.meeting, 0, HERE, c->rank, 0, 0, 0}, NULL, 0);
       done = done && find(c->id, HERE, r, l.meeting);
     }
     l.came = true;
@@ -609,7 +591,6 @@ static ncclResult_t launch_group(void) {
             what, c->number, before.comm, before.stream->id);
     issue_open_later(what, l->stream, std::move(touches), [l] { return run_launch(*l); });
     last.push_back({l->stream, l->stream->issued, c->number});
-    if (c->blocking) continue;
     c->polls = (int)(state().random() % 4) + (c->launches++ == 0);
     if (c->polls) in_progress = true, l->stream->launching = c;
   }
@@ -636,7 +617,7 @@ static ncclResult_t call(Verb verb, const void *in, void *out, size_t count, ncc
     nc->group.emplace_back(mine);
   }
   bool peers = verb == SEND || verb == RECV;
-  Header h = {c->id, 0, (int64_t)count, 0, c->rank, verb, peers ? 0 : root, (int)type, reduction};
+  Header h = {c->id, 0, (int64_t)count, 0, c->rank, verb, peers ? 0 : root, (int)type};
   mine->steps.push_back({h, (const char *)in, (char *)out, (int64_t)count * bytes_of(type),
                          peers ? root : -1, false, false});
   return nc->depth ? ncclSuccess : launch_group();

@@ -166,7 +166,7 @@ static void synchronize(CUstream_st *s) {
 /* ---- devices ------------------------------------------------------------------------------------- */
 
 static int gpu_number(int device) { /* which GPU of the node, the same for all who see it */
-  const char *shared = getenv("DMUON_DOUBLE_SHARED");
+  const char *shared = getenv("CUDA_DOUBLE_SHARED");
   if (shared && *shared && *shared != '0') return 0;
   return state().gpus > 1 ? device : world_rank();
 }
@@ -238,27 +238,14 @@ cudaError_t cudaGetLastError(void) {
   return code;
 }
 
-cudaError_t cudaPeekAtLastError(void) {
-  return state().last_error;
-}
-
 const char *cudaGetErrorName(cudaError_t code) {
-  switch (code) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    default:
-      return "cudaErrorOfTheDouble";
-  }
+  return code == cudaSuccess                   ? "cudaSuccess"
+         : code == cudaErrorMemoryAllocation   ? "cudaErrorMemoryAllocation"
+         : code == cudaErrorNotReady           ? "cudaErrorNotReady"
+         : code == cudaErrorNoDevice           ? "cudaErrorNoDevice"
+         : code == cudaErrorInvalidDevice      ? "cudaErrorInvalidDevice"
+         : code == cudaErrorInsufficientDriver ? "cudaErrorInsufficientDriver"
+                                               : "an error of the double";
 }
 
 const char *cudaGetErrorString(cudaError_t code) {
@@ -276,10 +263,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-  return cudaStreamCreateWithPriority(stream, 0, 0);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -306,13 +289,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize(void) {
-  ENTER_DEVICE("cudaDeviceSynchronize");
-  blocks_host();
-  for (auto &s : state().streams) synchronize(s.get());
-  return cudaSuccess;
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   ENTER_DEVICE("cudaEventCreateWithFlags");
   CUevent_st *e = new CUevent_st();
@@ -321,10 +297,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   e->device = double_device;
   *event = e;
   return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *event) {
-  return cudaEventCreateWithFlags(event, 0);
 }
 
 static CUevent_st *event_of(cudaEvent_t event) {
@@ -364,15 +336,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  ENTER_DEVICE("cudaEventSynchronize");
-  CUevent_st *e = event_of(event);
-  blocks_host();
-  while (e->stream && e->stream->done < e->epoch) wait_turn();
-  join(state().host, e->clock);
-  return cudaSuccess;
-}
-
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   ENTER_DEVICE("cudaStreamWaitEvent");
   CUstream_st *s = stream_of(stream);
@@ -386,51 +349,29 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 /* ---- copies and kernels -------------------------------------------------------------------------- */
 
-cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
-                              size_t width, size_t height, enum cudaMemcpyKind kind,
-                              cudaStream_t stream) {
-  ENTER_DEVICE(height == 1 ? "cudaMemcpyAsync" : "cudaMemcpy2DAsync");
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  ENTER_DEVICE("cudaMemcpyAsync");
   CUstream_st *s = stream_of(stream);
-  if (!width || !height) return cudaSuccess;
+  if (!bytes) return cudaSuccess;
   if (!dst || !src) fail("a null pointer");
-  if (dst_pitch < width || src_pitch < width) fail("a pitch less than the width %zu", width);
   Allocation *to = find_memory(dst), *from = find_memory(src);
   bool to_device = to && !to->pinned, from_device = from && !from->pinned;
-  if (kind != cudaMemcpyDefault &&
-      kind != (from_device ? to_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost
-               : to_device ? cudaMemcpyHostToDevice
-                           : cudaMemcpyHostToHost))
+  if (kind != cudaMemcpyDefault && (int)kind != (from_device ? 2 : 0) + (to_device ? 1 : 0))
     fail("kind %d does not say where the pointers lie", (int)kind);
   double_touches touches;
   touches.exclusive = true;
-  int64_t rows = (int64_t)height, bytes = (int64_t)width;
-  if (from) double_touch_rows(&touches, src, rows, bytes, (int64_t)src_pitch, 1, DOUBLE_MOVE);
-  if (to) double_touch_rows(&touches, dst, rows, bytes, (int64_t)dst_pitch, 1, DOUBLE_WRITE);
-  std::shared_ptr<std::vector<char>> staged;
-  if (!from) { /* pageable: staged at once */
-    staged.reset(new std::vector<char>(width * height));
-    for (size_t i = 0; i < height; i++)
-      memcpy(staged->data() + i * width, (const char *)src + i * src_pitch, width);
-  }
+  if (from) double_touch(&touches, src, (int64_t)bytes, 1, DOUBLE_MOVE);
+  if (to) double_touch(&touches, dst, (int64_t)bytes, 1, DOUBLE_WRITE);
+  std::string staged; /* pageable: copied at once */
+  if (!from) staged.assign((const char *)src, bytes);
   if (!from || !to) blocks_host();
   issue("cudaMemcpyAsync", s, std::move(touches), [=] {
-    const char *in = staged ? staged->data() : (const char *)src;
-    for (size_t i = 0; i < height; i++)
-      memcpy((char *)dst + i * dst_pitch, in + i * (staged ? width : src_pitch), width);
+    memcpy(dst, from ? src : staged.data(), bytes);
     return true;
   });
   if (!to) synchronize(s); /* into pageable memory: returns when it is there */
   return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  return cudaMemcpy2DAsync(dst, bytes, src, bytes, bytes, 1, kind, stream);
-}
-
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind) {
-  cudaError_t code = cudaMemcpyAsync(dst, src, bytes, kind, NULL);
-  return code ? code : cudaStreamSynchronize(NULL);
 }
 
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t stream) {
@@ -468,6 +409,7 @@ cudaError_t cudaLaunchKernel(const void *handle, dim3 grid, dim3 block, void **a
     fail("grid (%u, %u, %u) of blocks (%u, %u, %u)", grid.x, grid.y, grid.z, block.x, block.y,
          block.z);
   if (shared > 49152) fail("%zu bytes of shared memory", shared);
+  if (k->args_bytes > 4096) fail("%zu bytes of arguments", k->args_bytes);
   std::vector<max_align_t> copy(k->args_bytes / sizeof(max_align_t) + 1);
   memcpy(copy.data(), args[0], k->args_bytes);
   double_touches touches;

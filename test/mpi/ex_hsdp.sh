@@ -38,7 +38,4 @@ same "$(losses)" "$(cat "$work/first")" "in step: the same losses"
 hsdp 8 -dmuon_replicate 2 -dmuon_shard 4
 point $? "2x4"
 same "$(bytes)" "$((3 * 3 * 2 * P * 4)) $((2 * P * 4))" "2x4: the bytes of the formulas"
-hsdp 2 -dmuon_device cuda
-[ $? -eq 2 ] && grep -q 'computes on the host' "$work/run.log"
-point $? "a GPU is refused, with the way out"
 finish

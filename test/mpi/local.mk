@@ -162,3 +162,20 @@ TESTS += $(plan_tests)
 CORE_TESTS += test/mpi/step_bytes.npall
 test_mpi_step_bytes_npall_SOURCES = test/mpi/step_bytes.c
 test_mpi_step_memory_np4_SOURCES = test/mpi/step_memory.c
+
+# The whole optimizer on the double of CUDA.
+EXTRA_DIST += test/mpi/cuda_train.sh test/mpi/cuda_topology.sh test/mpi/cuda_transport.sh
+if DMUON_DOUBLE
+cuda_step_tests = test/mpi/cuda_train.sh test/mpi/cuda_topology.sh test/mpi/cuda_transport.sh test/mpi/cuda_skip.np4
+check_PROGRAMS += test/mpi/cuda_skip.np4
+TESTS += $(cuda_step_tests)
+CUDA_TESTS += $(cuda_step_tests)
+test_mpi_cuda_skip_np4_SOURCES = test/mpi/cuda_skip.c
+test_mpi_cuda_skip_np4_LDADD = libdmuon.la $(MPI_LIBS) -lm
+else
+EXTRA_DIST += test/mpi/cuda_skip.c
+endif
+
+# Communication through host memory, without any other device.
+EXTRA_DIST += test/mpi/staged_train.sh
+TESTS += test/mpi/staged_train.sh

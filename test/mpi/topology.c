@@ -1,6 +1,10 @@
 /* The machine on real ranks: looked at or described, the same picture everywhere, and what is made
  * of it. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
 #include <dmuon.h>
+#include <sched.h>
 
 #include "base/hash.h"
 #include "mesh/mesh.h"
@@ -148,7 +152,12 @@ static void test_refused(void) {
   } cases[] = {
       {{"topology", "node:2 gpu:x", NULL}, DMUON_ERR_FORMAT, "gpu:x"},
       {{"topology", "/nonexistent/node.xml", NULL}, DMUON_ERR_FILE, "/nonexistent/node.xml"},
-      {{"topology", "node:2 gpu:4", "bind", "cores", NULL}, DMUON_ERR_SETUP, "bind is cores"},
+      {{"topology", "node:2 gpu:4", "bind", "cores", NULL},
+       DMUON_ERR_SETUP,
+       "cores of the node are not known"},
+      {{"topology", "node:2 core:4", "bind", "all", NULL},
+       DMUON_ERR_SETUP,
+       "GPUs of the node are not known"},
       {{"node_size", "2", "bind", "all", NULL}, DMUON_ERR_SETUP, "pretended"},
       {{"topology", "none", "bind", "gpu", NULL}, DMUON_ERR_SETUP, "not looked at"},
       {{"island", "rack", NULL}, DMUON_ERR_SETUP, "rack"},
@@ -166,6 +175,31 @@ static void test_refused(void) {
   }
 }
 
+/* The last one: a process stays bound. */
+static void test_bound(void) {
+  static const char *const options[] = {"bind", "cores", NULL};
+  cpu_set_t before, after;
+  dmuon_node_place place = {.core_count = 0};
+  int local, ranks;
+  DMuonErrorCode code;
+  CPU_ZERO(&before);
+  CPU_ZERO(&after);
+  sched_getaffinity(0, sizeof before, &before);
+  DMuonMesh mesh = set_up(options, &code);
+  if (tap_mpi_any(!mesh)) {
+    tap_ok(!mesh && strstr(DMuonErrorGetMessage(), "hwloc"), "without hwloc nobody is bound");
+    return;
+  }
+  sched_getaffinity(0, sizeof after, &after);
+  const dmuon_machine_kind *kind = &mesh->site.machine.kinds[0];
+  dmuon_site_gpus_of(&mesh->site, tap_rank, NULL, &local, &ranks);
+  dmuon_place_rank(kind, ranks, local, &place);
+  tap_ok(local == tap_rank && ranks == tap_size && place.core_count > 0, "each rank has cores");
+  tap_ok(CPU_COUNT(&after) * kind->cores == CPU_COUNT(&before) * place.core_count,
+         "and is bound to as many");
+  DMuonMeshDestroy(&mesh);
+}
+
 int main(int argc, char **argv) {
   tap_mpi_init(&argc, &argv);
   tap_plan(0);
@@ -174,5 +208,6 @@ int main(int argc, char **argv) {
   test_detected();
   test_measured();
   test_refused();
+  test_bound();
   return tap_mpi_done();
 }

@@ -28,3 +28,14 @@ TESTS += test/numerics/update_golden.np1
 CORE_TESTS += test/numerics/update_golden.np1
 VALGRIND_TESTS += test/numerics/update_golden.np1
 test_numerics_update_golden_np1_SOURCES = test/numerics/update_golden.c
+
+# Newton-Schulz with the CUDA backend, on the test double.
+if DMUON_DOUBLE
+check_PROGRAMS += test/numerics/cuda_newton_schulz.np2
+TESTS += test/numerics/cuda_newton_schulz.np2
+CUDA_TESTS += test/numerics/cuda_newton_schulz.np2
+test_numerics_cuda_newton_schulz_np2_SOURCES = test/numerics/cuda_newton_schulz.c tools/spectra.h
+test_numerics_cuda_newton_schulz_np2_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS) -I$(top_srcdir)/tools
+test_numerics_cuda_newton_schulz_np2_LDADD = $(double_libs) $(MPI_LIBS) -lm
+test_numerics_cuda_newton_schulz_np2_LDFLAGS = $(double_ldflags)
+endif

@@ -123,3 +123,10 @@ test_unit_fake_nvml_la_CFLAGS = $(AM_CFLAGS) -fvisibility=hidden
 endif
 EXTRA_DIST += test/data/topo/README test/data/topo/made-hgx-h100.xml \
   test/data/topo/nvidiaDGX2.xml test/data/topo/one-gpu-one-hca.xml
+
+# src/mesh: how devices talk to each other.
+check_PROGRAMS += test/unit/mesh_transport.t
+TESTS += test/unit/mesh_transport.t
+CORE_TESTS += test/unit/mesh_transport.t
+VALGRIND_TESTS += test/unit/mesh_transport.t
+test_unit_mesh_transport_t_SOURCES = test/unit/mesh_transport.c

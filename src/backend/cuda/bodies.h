@@ -792,7 +792,13 @@ DMUON_BODY void dmuon_momentum_of(const dmuon_muon_momentum *a, double largest, 
 
 DMUON_BODY void dmuon_body_muon_momentum(const dmuon_muon_momentum *a, int64_t thread,
                                          int64_t threads) {
-  if (dmuon_is_skipped(a->skip)) return;
+  if (dmuon_is_skipped(a->skip)) {
+    const double zeros[DMUON_VECTOR] = {0};
+    DMUON_EACH_VECTOR(i, a->n) {
+      dmuon_store8<double>(zeros, a->update, i, dmuon_count_at(i, a->n), a->momentum_dtype);
+    }
+    return;
+  }
   const double largest = dmuon_largest_of(a->momentum_dtype);
   DMUON_EACH_VECTOR(i, a->n) {
     double g[DMUON_VECTOR], w[DMUON_VECTOR] = {0}, b[DMUON_VECTOR] = {0}, u[DMUON_VECTOR];

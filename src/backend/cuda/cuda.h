@@ -63,7 +63,6 @@ typedef struct dmuon_cuda_device {
 
   cublasHandle_t blas;
   int64_t blas_bytes;   /* of a queue's workspace */
-  int has_products;     /* products are reserved: every queue has what they need */
   int one_call_batches; /* a batch is one call of cuBLAS, which may choose by its size */
   int64_t tile;         /* of a symmetric product: DMUON_CUDA_TILE_TABLE, 0 (none), or its side */
 

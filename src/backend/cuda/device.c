@@ -21,20 +21,13 @@ static DMuonErrorCode cuda_reserve(dmuon_device *device, int64_t operations) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode reserve_products(dmuon_cuda_device *device) {
-  for (dmuon_queue *queue = device->queues; queue; queue = queue->next)
-    DMUON_TRY(dmuon_cuda_queue_products(queue));
-  device->has_products = 1;
-  return DMUON_SUCCESS;
-}
-
 /* A queue's workspace does for products of every shape. */
-static DMuonErrorCode cuda_reserve_matrix(dmuon_device *device, DMuonDType dtype, int64_t rows,
+static DMuonErrorCode cuda_reserve_matrix(dmuon_queue *queue, DMuonDType dtype, int64_t rows,
                                           int64_t cols) {
   (void)dtype;
   (void)rows;
   (void)cols;
-  DMUON_CUDA_WITHIN(dmuon_cuda_of(device), reserve_products(dmuon_cuda_of(device)));
+  DMUON_CUDA_WITHIN(queue->device, dmuon_cuda_queue_products(queue));
 }
 
 static DMuonErrorCode cuda_set_stream(dmuon_device *device, void *stream) {

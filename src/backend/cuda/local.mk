@@ -38,8 +38,10 @@ libdmuon_cuda_la_SOURCES =
 libdmuon_cuda_la_LIBADD = libcuda_backend.la $(dmuon_cuda_kernels:.cu=.lo) libdmuon.la $(CUDA_LIBS) $(MPI_LIBS)
 libdmuon_cuda_la_LDFLAGS = -module -avoid-version -no-undefined -shared \
   -export-symbols-regex '^dmuon_cuda_module$$' $(DMUON_LDFLAGS) $(CUDA_RPATH) $(dmuon_sanitize_flags)
-# It is linked once more when it is installed, with the library that is there then.
-install-pkglibLTLIBRARIES: install-libLTLIBRARIES
+# It is linked once more when it is installed, with the library that is there then. (Through a variable,
+# or automake would take this for the whole rule.)
+dmuon_module_install = install-pkglibLTLIBRARIES
+$(dmuon_module_install): install-libLTLIBRARIES
 else
 libdmuon_core_la_LIBADD += libcuda_backend.la $(dmuon_cuda_kernels:.cu=.lo) $(CUDA_LIBS)
 endif

@@ -1,13 +1,15 @@
 /* Groups of NCCL calls and their order. NCCL wants the calls of several communicators to begin in
  * one order on all ranks, or ranks wait for each other for ever. All ranks issue them in one program
  * order; NCCL keeps to it by itself from 2.26 on when it is told to (NCCL_LAUNCH_ORDER_IMPLICIT=1),
- * else every group's stream first waits for the group issued before it, of whatever communicator.
+ * else every group's stream first waits for the group issued before it, of whatever communicator
+ * and whatever mesh of the process.
  *
  * A group is of one operation and is carried out as a whole. Its calls are not for CUDA graphs. */
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "comm/bootstrap_process.h"
 
 enum { IMPLICIT_SINCE = 22600 };
 
@@ -29,7 +31,10 @@ DMuonErrorCode dmuon_cuda_comms_open(dmuon_cuda_device *device) {
 
 void dmuon_cuda_comms_close(dmuon_cuda_device *device) {
   dmuon_cuda_comms *comms = &device->comms;
+  dmuon_process *process = dmuon_process_find();
   for (int i = 0; i < DMUON_NCCL_RING; i++) {
+    /* All of it is done, or given up. */
+    if (process && process->last_call == comms->ring[i].event) process->last_call = NULL;
     if (comms->ring[i].event) (void)cudaEventDestroy(comms->ring[i].event);
     comms->ring[i].event = NULL;
   }
@@ -49,12 +54,12 @@ void dmuon_cuda_comms_version(const dmuon_cuda_device *device, dmuon_text *text)
 }
 
 DMuonErrorCode dmuon_nccl_begin(dmuon_cuda_comm *comm, dmuon_queue *queue) {
-  dmuon_cuda_comms *comms = &comm->device->comms;
+  const dmuon_cuda_comms *comms = &comm->device->comms;
   if (comm->aborted) DMUON_FAIL(comm->aborted, "the communicator was given up");
-  if (!comms->order_implicit && comms->calls > 0) {
-    const dmuon_nccl_call *last = &comms->ring[(comms->calls - 1) % DMUON_NCCL_RING];
-    DMUON_TRY(DMUON_CUDA(cudaStreamWaitEvent, (dmuon_cuda_stream(queue), last->event, 0)));
-  }
+  const dmuon_process *process = dmuon_process_find();
+  if (!comms->order_implicit && process && process->last_call)
+    DMUON_TRY(DMUON_CUDA(cudaStreamWaitEvent,
+                         (dmuon_cuda_stream(queue), (cudaEvent_t)process->last_call, 0)));
   comm->calls_in_group = 0;
   DMUON_TRY(dmuon_nccl_result(comm, ncclGroupStart(), "ncclGroupStart"));
   return DMUON_SUCCESS;
@@ -74,6 +79,8 @@ DMuonErrorCode dmuon_nccl_end(dmuon_cuda_comm *comm, dmuon_queue *queue, const c
   call->axis = comm->base.axis;
   DMUON_TRY(DMUON_CUDA(cudaEventRecord, (call->event, dmuon_cuda_stream(queue))));
   comms->calls++;
+  dmuon_process *process = dmuon_process_find();
+  if (process) process->last_call = call->event;
   return DMUON_SUCCESS;
 }
 

@@ -25,7 +25,6 @@ static DMuonErrorCode make_stream(dmuon_queue *queue) {
   DMUON_TRY(
       dmuon_cuda_alloc(device, (DMUON_CUDA_PARTIALS + 2) * (int64_t)sizeof(double), &partials));
   queue->partials = partials;
-  if (device->has_products) DMUON_TRY(dmuon_cuda_queue_products(queue));
   return DMUON_SUCCESS;
 }
 

@@ -48,11 +48,11 @@ static DMuonErrorCode host_reserve(dmuon_device *device, int64_t operations) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode host_reserve_matrix(dmuon_device *device, DMuonDType dtype, int64_t rows,
+static DMuonErrorCode host_reserve_matrix(dmuon_queue *queue, DMuonDType dtype, int64_t rows,
                                           int64_t cols) {
   void *scratch = NULL;
   int64_t bytes = dmuon_host_product_scratch(dtype, rows, cols);
-  if (bytes) DMUON_TRY(dmuon_host_engine_scratch(engine_of(device), bytes, &scratch));
+  if (bytes) DMUON_TRY(dmuon_host_engine_scratch(dmuon_host_queue_engine(queue), bytes, &scratch));
   return DMUON_SUCCESS;
 }
 

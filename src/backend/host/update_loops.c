@@ -114,7 +114,10 @@ static DMuonErrorCode momentum_advance(dmuon_host_engine *engine, void *args, in
   double grad_scale = a->grad_scale, l2 = a->l2, largest = dmuon_dtype_largest(a->momentum_dtype);
   int64_t since_poll = 0;
   *done = 1;
-  if (is_skipped(a->skip)) return DMUON_SUCCESS;
+  if (is_skipped(a->skip)) {
+    memset(a->update, 0, (size_t)a->n * dmuon_dtype_bytes(a->momentum_dtype));
+    return DMUON_SUCCESS;
+  }
   for (int64_t i = 0; i < a->n; i += DMUON_HOST_CHUNK) {
     double g[DMUON_HOST_CHUNK], b[DMUON_HOST_CHUNK], u[DMUON_HOST_CHUNK];
     int64_t count = dmuon_host_min(DMUON_HOST_CHUNK, a->n - i);

@@ -117,10 +117,10 @@ static DMuonErrorCode trace_reserve(dmuon_device *base, int64_t operations) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode trace_reserve_matrix(dmuon_device *base, DMuonDType dtype, int64_t rows,
+static DMuonErrorCode trace_reserve_matrix(dmuon_queue *queue, DMuonDType dtype, int64_t rows,
                                            int64_t cols) {
-  dmuon_device *inner = of_device(base)->inner;
-  if (inner) DMUON_TRY(inner->ops->reserve_matrix(inner, dtype, rows, cols));
+  trace_queue *q = traced(queue);
+  if (q->inner) DMUON_TRY(q->device->inner->ops->reserve_matrix(q->inner, dtype, rows, cols));
   return DMUON_SUCCESS;
 }
 
