@@ -90,9 +90,9 @@ DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int s
  * the library lie in the GPU's memory (of this program, or of DMuonMeshAlloc); what it needs and
  * does not find (driver, GPU, libraries) is said by SetUp, with DMUON_ERR_UNSUPPORTED.
  * DMUON_DEVICE_TRACE: nothing is carried out, operations are only recorded; for plan meshes
- * (DMUON_ERR_SETUP at SetUp of another). Local, own ordinal; before SetUp. Options device,
- * module_path. DMUON_ERR_UNSUPPORTED for a backend that is not compiled in; DMUON_ERR_ARGUMENT,
- * DMUON_ERR_STATE. */
+ * (DMUON_ERR_SETUP at SetUp of another).
+ * Local, own ordinal; before SetUp. Options device, module_path. DMUON_ERR_UNSUPPORTED for a
+ * backend that is not compiled in; DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
 
 /* Device memory comes from the program's own pool: one pool, not two that fight for the card. alloc
@@ -100,9 +100,9 @@ DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, 
  * stream NULL, the default stream, behind which the memory is there (the library waits for that);
  * release when nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the
  * default. The host's memory does not come from it. ctx: kept until the last object on the mesh is
- * destroyed. Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other,
- * DMUON_ERR_STATE.
- */
+ * destroyed.
+ * Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other,
+ * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunction alloc,
                                                DMuonFreeFunction release, void *ctx);
 
@@ -113,9 +113,10 @@ DMUON_API DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunctio
  * then taken as this library would place ranks. Or one of: "auto" (the default): each node's lowest
  * rank looks where that decides something (a GPU device, several nodes, binding); "detect": it
  * looks anyway; "none": nobody looks, and nodes are all that is known. Copied. What could not be
- * seen, and without hwloc that is much, is said by View. Local; before SetUp. Option topology. What
- * is wrong with it is said by SetUp: DMUON_ERR_FILE, DMUON_ERR_FORMAT, DMUON_ERR_UNSUPPORTED (a
- * file, without hwloc). DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
+ * seen, and without hwloc that is much, is said by View.
+ * Local; before SetUp. Option topology. What is wrong with it is said by SetUp: DMUON_ERR_FILE,
+ * DMUON_ERR_FORMAT, DMUON_ERR_UNSUPPORTED (a file, without hwloc). DMUON_ERR_ARGUMENT,
+ * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetTopology(DMuonMesh mesh, const char *topology);
 
 /* A function that gets the library's log lines; NULL: silent, the default. ctx is used until the

@@ -79,8 +79,9 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzSetRestarts(DMuonNewtonSchulz ns, int 
 DMUON_API DMuonErrorCode DMuonNewtonSchulzSetDType(DMuonNewtonSchulz ns, DMuonDType dtype);
 
 /* How many matrices of one shape run together, their products in one call each: in ApplyBatch, and
- * where an optimizer has several of a shape in one parameter. The result has the same bits whatever
- * it is (but for cuda:batched, see above). Not collective; before SetUp. Option ns_batch.
+ * where one rank updates several of a shape: pieces of one parameter, or parameters of one group.
+ * The result has the same bits whatever it is (but for cuda:batched, see above). Not collective;
+ * before SetUp. Option ns_batch.
  *   batch  1 to 64; 0 (default): what SetChoices tells of the shape, else 1, where nothing is
  *          gained, and with device cuda:batched as many as 256 MB of workspace hold
  * Errors: ARGUMENT, STATE, MEMORY. */

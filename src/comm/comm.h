@@ -65,7 +65,7 @@ typedef struct {
   void (*free)(dmuon_comm *comm);
 
   /* Memory for operations whose largest segment has so many elements of sum_dtype, taken once; at
-   * most about log2(fanin) + 2 chunks, however many ranks contribute. Local. */
+   * most about log2(fanin) + 2 chunks (on a GPU six more), however many ranks contribute. Local. */
   DMuonErrorCode (*reserve)(dmuon_comm *comm, int64_t largest_segment, DMuonDType sum_dtype);
 
   /* Operations issued between begin and end may be carried out together. */

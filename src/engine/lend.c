@@ -12,9 +12,10 @@
 
 /* Reductions of all that come before group in the sequence, and its own, with what stands: an open
  * group's gradients are not complete, so it counts as zero now and comes late. */
-static DMuonErrorCode reduce_up_to(dmuon_lend *lend, int group) {
+DMuonErrorCode dmuon_lend_reduce_up_to(dmuon_lend *lend, int group) {
   for (int g; (g = dmuon_order_reduce(&lend->sequence, group)) >= 0;) {
     dmuon_lent_group *state = &lend->states[g];
+    DMUON_TRY(dmuon_lend_fetch_before_reduction(lend, g));
     if (state->is_reduced || dmuon_lend_plan(lend, g)->grad_bytes == 0) continue;
     if (state->life.backward_depth > 0)
       DMUON_TRY(dmuon_lend_reduce_without(lend, g));
@@ -43,7 +44,7 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
    * room for them both are left to Step. */
   const DMuonErrorCode code = dmuon_lend_catch_up(lend, group);
   if (code) return code == DMUON_ERR_STATE ? DMUON_SUCCESS : code;
-  return reduce_up_to(lend, group);
+  return dmuon_lend_reduce_up_to(lend, group);
 }
 
 /* Reductions of the groups before one whose fetch is about to be waited for. Ranks that are behind
@@ -54,7 +55,7 @@ static DMuonErrorCode reduce_passed_over(dmuon_lend *lend, int group) {
   if (lend->sequence.order == DMUON_ORDER_PROGRAM || lend->pass != DMUON_PASS_TRAIN ||
       dmuon_lend_plan(lend, group)->is_z2)
     return DMUON_SUCCESS;
-  return reduce_up_to(lend, group + 1);
+  return dmuon_lend_reduce_up_to(lend, group + 1);
 }
 
 /* ---- brackets -------------------------------------------------------------------------------- */
@@ -185,7 +186,7 @@ DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend) {
 }
 
 DMuonErrorCode dmuon_lend_reduce_rest(dmuon_lend *lend) {
-  return reduce_up_to(lend, 0);
+  return dmuon_lend_reduce_up_to(lend, 0);
 }
 
 void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit) {

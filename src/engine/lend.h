@@ -121,7 +121,8 @@ DMuonErrorCode dmuon_lend_set_grad(dmuon_lend *lend, int group, int index, const
 DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops);
 /* Completes the sequence of the pass: what this rank left out, or all of it. */
 DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend);
-/* Reductions of all groups that have had none in this pass. */
+/* Reductions of all down to group that have had none in this pass; then of all groups. */
+DMuonErrorCode dmuon_lend_reduce_up_to(dmuon_lend *lend, int group);
 DMuonErrorCode dmuon_lend_reduce_rest(dmuon_lend *lend);
 void dmuon_lend_begin_pass(dmuon_lend *lend, DMuonPass pass, int is_implicit);
 /* After a step, or when values changed: nothing is resident, no gradient is left, an implicit TRAIN
@@ -139,6 +140,9 @@ DMuonErrorCode dmuon_lend_look_for_nonfinite(dmuon_lend *lend);
 void dmuon_lend_note(dmuon_lend *lend, int group, dmuon_life_event event);
 /* All fetches up to that of group in the phase the pass is in. */
 DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group);
+/* The backward fetches that stand before the reduction of group, as far as there is room: what is
+ * not fetched now is when its turn is asked for. */
+DMuonErrorCode dmuon_lend_fetch_before_reduction(dmuon_lend *lend, int group);
 /* From forward to backward: the forward sequence is completed, and every group that is not open is
  * fetched anew. */
 DMuonErrorCode dmuon_lend_turn(dmuon_lend *lend);

@@ -64,10 +64,22 @@ static void pass_over(dmuon_lend *lend, int group) {
   }
 }
 
+static int depth_of(const dmuon_lend *lend) {
+  return lend->settings.backward_prefetch_depth;
+}
+
+/* The reductions that stand before the next backward fetch on the way to that of group. */
+static DMuonErrorCode reduce_before_fetch(dmuon_lend *lend, int group) {
+  const int next = dmuon_order_fetch_due(&lend->sequence, group);
+  if (next < 0 || lend->pass != DMUON_PASS_TRAIN) return DMUON_SUCCESS;
+  return dmuon_lend_reduce_up_to(lend, dmuon_order_reduce_before(next, depth_of(lend)));
+}
+
 /* All fetches up to that of group in the phase the pass is in. */
 DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group) {
   pass_over(lend, group);
   for (;;) {
+    DMUON_TRY(reduce_before_fetch(lend, group));
     const dmuon_order before = lend->sequence;
     const dmuon_order_item item = dmuon_order_fetch(&lend->sequence, group);
     if (item.group < 0) return DMUON_SUCCESS;
@@ -100,22 +112,45 @@ DMuonErrorCode dmuon_lend_turn(dmuon_lend *lend) {
   return DMUON_SUCCESS;
 }
 
+/* One item before it is asked for. *is_done 0: it is open, so that its turn comes, or there is no
+ * room yet. */
+static DMuonErrorCode fetch_early(dmuon_lend *lend, dmuon_order_item item, int *is_done) {
+  const dmuon_group_plan *plan = dmuon_lend_plan(lend, item.group);
+  *is_done = 1;
+  if (plan->is_z2 || plan->part_count == 0) return carry_out(lend, item, DMUON_PLACE_AHEAD);
+  int place = dmuon_pool_find(&lend->values, item.group);
+  if (place < 0)
+    DMUON_TRY(fetch_into_place(lend, item.group, DMUON_PLACE_AHEAD, 1, &place));
+  else
+    place = -1;
+  *is_done = place >= 0;
+  return DMUON_SUCCESS;
+}
+
 /* What comes after group in the sequence, as far as depth and buffers allow. */
 static DMuonErrorCode fetch_after(dmuon_lend *lend, int group, int depth) {
   for (;;) {
     const dmuon_order_item item = dmuon_order_ahead(&lend->sequence, group, depth);
     if (item.group < 0) return DMUON_SUCCESS;
-    const dmuon_group_plan *plan = dmuon_lend_plan(lend, item.group);
-    if (plan->is_z2 || plan->part_count == 0) {
-      DMUON_TRY(carry_out(lend, item, DMUON_PLACE_AHEAD));
-    } else {
-      int place = dmuon_pool_find(&lend->values, item.group);
-      if (place >= 0) return DMUON_SUCCESS; /* open already: its turn comes */
-      DMUON_TRY(fetch_into_place(lend, item.group, DMUON_PLACE_AHEAD, 1, &place));
-      if (place < 0) return DMUON_SUCCESS; /* no room yet */
-    }
+    if (item.is_backward && lend->pass == DMUON_PASS_TRAIN &&
+        !dmuon_order_may_fetch(&lend->sequence, item.group, depth_of(lend)))
+      return DMUON_SUCCESS; /* a reduction stands before it */
+    int is_done;
+    DMUON_TRY(fetch_early(lend, item, &is_done));
+    if (!is_done) return DMUON_SUCCESS;
     (void)dmuon_order_fetch(&lend->sequence, item.group);
   }
+}
+
+DMuonErrorCode dmuon_lend_fetch_before_reduction(dmuon_lend *lend, int group) {
+  const int last = dmuon_order_fetch_before(group, depth_of(lend));
+  for (int next; (next = dmuon_order_fetch_due(&lend->sequence, last)) >= 0;) {
+    int is_done;
+    DMUON_TRY(fetch_early(lend, (dmuon_order_item){next, 1}, &is_done));
+    if (!is_done) return DMUON_SUCCESS;
+    (void)dmuon_order_fetch(&lend->sequence, next);
+  }
+  return DMUON_SUCCESS;
 }
 
 DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group) {

@@ -37,6 +37,20 @@ int dmuon_order_reduce(dmuon_order *order, int group) {
   return order->reduce_next >= group ? order->reduce_next-- : -1;
 }
 
-int dmuon_order_is_reduced(const dmuon_order *order, int group) {
-  return order->reduce_next < group;
+int dmuon_order_reduce_before(int group, int depth) {
+  return group + depth + 1;
+}
+
+int dmuon_order_fetch_before(int group, int depth) {
+  return group > depth ? group - depth : 0;
+}
+
+int dmuon_order_fetch_due(const dmuon_order *order, int group) {
+  const int is_due = order->order == DMUON_ORDER_REGISTERED && order->backward_has_begun &&
+                     order->backward_next >= group;
+  return is_due ? order->backward_next : -1;
+}
+
+int dmuon_order_may_fetch(const dmuon_order *order, int group, int depth) {
+  return order->reduce_next < dmuon_order_reduce_before(group, depth);
 }

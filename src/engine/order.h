@@ -3,7 +3,13 @@
  *
  * Registered order: forward fetches of all groups 0 .. n-1, then backward fetches n-1 .. 0, and
  * reductions n-1 .. 0. A bracket asks for its group; what comes before it in the sequence comes
- * first. Program order: each asks for itself only. */
+ * first. Program order: each asks for itself only.
+ *
+ * Backward fetches and reductions are one sequence, not two: with fetches d groups ahead, the fetch
+ * of group j stands behind the reductions of all groups above j + d, and the reduction of group g
+ * behind the fetches of all groups down to g - d. So a rank that leaves groups out, or all of them,
+ * issues what it passes over in the order of those who run them: devices carry communication out in
+ * the order issued, whatever communicator it is on. */
 #ifndef DMUON_ENGINE_ORDER_H
 #define DMUON_ENGINE_ORDER_H
 
@@ -33,8 +39,15 @@ dmuon_order_item dmuon_order_ahead(dmuon_order *order, int group, int depth);
 /* From now on fetches are backward ones; first the forward sequence must be complete: asked for
  * with dmuon_order_fetch(group_count - 1). */
 void dmuon_order_turn(dmuon_order *order);
+/* The last reduction before the backward fetch of group, and the last such fetch before the reduction
+ * of group. */
+int dmuon_order_reduce_before(int group, int depth);
+int dmuon_order_fetch_before(int group, int depth);
 /* The next reduction on the way to that of `group`, that one included; -1: none is left. */
 int dmuon_order_reduce(dmuon_order *order, int group);
-int dmuon_order_is_reduced(const dmuon_order *order, int group);
+/* The group whose backward fetch is next, where `group` is still to come; -1: it has had its own. */
+int dmuon_order_fetch_due(const dmuon_order *order, int group);
+/* All reductions that stand before the backward fetch of group have been asked for. */
+int dmuon_order_may_fetch(const dmuon_order *order, int group, int depth);
 
 #endif

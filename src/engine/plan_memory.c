@@ -79,8 +79,7 @@ static int64_t communicator_bytes(const dmuon_plan *plan, int m) {
     if (plan->packing->bundles[b].mesh == m)
       wide = larger(wide, (int64_t)dmuon_dtype_bytes(plan->packing->bundles[b].sum_dtype));
   if (wide == 0) return 0;
-  const int64_t most =
-      mesh->chunk_bytes < MOST_CHUNK_BYTES ? mesh->chunk_bytes : MOST_CHUNK_BYTES;
+  const int64_t most = mesh->chunk_bytes < MOST_CHUNK_BYTES ? mesh->chunk_bytes : MOST_CHUNK_BYTES;
   chunk = larger(1, most / wide) * wide;
   if (plan->packing->largest_segment * wide < chunk) chunk = plan->packing->largest_segment * wide;
   chunk = (chunk + 63) / 64 * 64;

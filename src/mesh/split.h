@@ -11,8 +11,9 @@
 
 /* Where a rank is. */
 typedef struct {
-  int node; /* of the job's nodes, by their lowest rank. Node k looks like node k of the machine; with
-               more of them than the machine has they begin again, on NVLink fabrics of their own */
+  /* Of the job's nodes, by their lowest rank. Node k looks like node k of the machine; with more of
+   * them than the machine has they begin again, on NVLink fabrics of their own. */
+  int node;
   int gpu; /* of its node, or -1 */
 } dmuon_rank_place;
 

@@ -31,8 +31,7 @@ static DMuonErrorCode make_master(DMuonOptimizer opt, int bundle, int index) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p,
-                                 int64_t *workspace) {
+static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p) {
   const dmuon_param *param = &opt->model->registry.params[p->param];
   dmuon_device *device = opt->runtime.device;
   dmuon_param_state *state = &opt->states[p->id];
@@ -47,8 +46,23 @@ static DMuonErrorCode make_state(DMuonOptimizer opt, const dmuon_bundle_param *p
   for (int64_t j = 0; j < plan->piece_count; j++)
     DMUON_TRY(device->ops->reserve_matrix(opt->runtime.compute, plan->plans[j].iterate,
                                           plan->plans[j].small, plan->plans[j].big));
-  if (plan->workspace_bytes > *workspace) *workspace = plan->workspace_bytes;
   return DMUON_SUCCESS;
+}
+
+/* How many parameters of a bundle run together: those that this rank updates and that are alike. */
+static void join_alike(DMuonOptimizer opt, const dmuon_bundle *bundle, int64_t *workspace) {
+  const dmuon_param *params = opt->model->registry.params;
+  for (int i = 0; i < bundle->count; i++) {
+    const dmuon_bundle_param *p = &bundle->params[i];
+    dmuon_update_plan *plan = &opt->plans[p->id];
+    int64_t alike = 0;
+    if (!p->is_mine || params[p->param].route != DMUON_ROUTE_MUON) continue;
+    for (int j = 0; j < bundle->count; j++)
+      alike += bundle->params[j].is_mine &&
+               dmuon_update_is_alike(&params[p->param], &params[bundle->params[j].param]);
+    dmuon_update_plan_together(plan, alike);
+    if (plan->workspace_bytes > *workspace) *workspace = plan->workspace_bytes;
+  }
 }
 
 /* State, plans and workspace of what this rank updates, and room for the operations of a step. */
@@ -62,9 +76,10 @@ DMuonErrorCode dmuon_optimizer_make_owned(DMuonOptimizer opt) {
     const dmuon_bundle *bundle = &packing->bundles[b];
     for (int i = 0; i < bundle->count; i++) {
       if (!bundle->params[i].is_mine) continue;
-      DMUON_TRY(make_state(opt, &bundle->params[i], &workspace));
+      DMUON_TRY(make_state(opt, &bundle->params[i]));
       DMUON_TRY(make_master(opt, b, i));
     }
+    join_alike(opt, bundle, &workspace);
   }
   DMUON_TRY(device->ops->alloc(device, workspace, &opt->workspace));
   dmuon_device_name_buffer(device, opt->workspace, "workspace");

@@ -151,6 +151,59 @@ static DMuonErrorCode decide_clipping(DMuonOptimizer opt, int active_count,
   return DMUON_SUCCESS;
 }
 
+/* The owner's step of one parameter, in words for src/update. */
+static dmuon_update update_of(DMuonOptimizer opt, int bundle, int index, int slot,
+                              const dmuon_clip_result *clip, dmuon_hyper *hyper) {
+  dmuon_runtime *runtime = &opt->runtime;
+  const dmuon_bundle_param *p = &runtime->packing.bundles[bundle].params[index];
+  const dmuon_param *param = &opt->model->registry.params[p->param];
+  *hyper = opt->hyper[p->id];
+  hyper->value[DMUON_HYPER_LR] *= opt->factor;
+  return (dmuon_update){
+      .param = param,
+      .count = p->mine_count,
+      .rule = &opt->settings.rule,
+      .hyper = hyper,
+      .grad = dmuon_runtime_mean(runtime, bundle, index),
+      .grad_dtype = runtime->packing.bundles[bundle].sum_dtype,
+      .grad_scale = param->route == DMUON_ROUTE_MUON ? clip->muon_factor : clip->adamw_factor,
+      .value = is_lent(opt, bundle) ? dmuon_lend_value(&opt->lend, bundle, index)
+                                    : dmuon_runtime_value(runtime, bundle, index, slot),
+      .workspace = opt->workspace,
+      .skip = dmuon_verdict_skip(&opt->verdict),
+      .skipped = dmuon_verdict_skipped(&opt->verdict, p->id),
+      .stamps = &opt->ns_stamps[2 * p->id]};
+}
+
+/* Two parameters that are updated here in this step, and may be together. */
+static int are_together(DMuonOptimizer opt, const dmuon_bundle *bundle, int i, int j) {
+  const dmuon_param *params = opt->model->registry.params;
+  return bundle->params[j].is_mine && takes_part(opt, bundle->params[j].param) &&
+         dmuon_update_is_alike(&params[bundle->params[i].param], &params[bundle->params[j].param]);
+}
+
+/* Alike parameters, as many as their plan says, at the place of the first of them. */
+static DMuonErrorCode update_together(DMuonOptimizer opt, int bundle, int index, int slot,
+                                      const dmuon_clip_result *clip) {
+  dmuon_runtime *runtime = &opt->runtime;
+  const dmuon_bundle *b = &runtime->packing.bundles[bundle];
+  const dmuon_update_plan *plan = &opt->plans[b->params[index].id];
+  dmuon_update updates[DMUON_NS_BATCH_MAX];
+  dmuon_hyper hypers[DMUON_NS_BATCH_MAX];
+  dmuon_param_state *states[DMUON_NS_BATCH_MAX];
+  int64_t before = 0, count = 0;
+  for (int j = 0; j < index; j++) before += are_together(opt, b, index, j);
+  if (before % plan->together != 0) return DMUON_SUCCESS; /* was among those of an earlier one */
+  for (int j = index; j < b->count && count < plan->together; j++) {
+    if (!are_together(opt, b, index, j)) continue;
+    updates[count] = update_of(opt, bundle, j, slot, clip, &hypers[count]);
+    states[count++] = &opt->states[b->params[j].id];
+  }
+  opt->newton_schulz_here += count;
+  return dmuon_update_muon_together(runtime->compute, runtime->device, plan, count, updates,
+                                    states);
+}
+
 /* The owner's step of one parameter; without an update its value is still what others receive. */
 static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, int slot,
                                    const dmuon_clip_result *clip) {
@@ -158,30 +211,19 @@ static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, in
   const dmuon_bundle_param *p = &runtime->packing.bundles[bundle].params[index];
   const dmuon_param *param = &opt->model->registry.params[p->param];
   dmuon_param_state *state = &opt->states[p->id];
-  const int lent = is_lent(opt, bundle);
-  void *value = lent ? dmuon_lend_value(&opt->lend, bundle, index)
-                     : dmuon_runtime_value(runtime, bundle, index, slot);
-  dmuon_hyper hyper = opt->hyper[p->id];
-  const int muon = param->route == DMUON_ROUTE_MUON;
+  dmuon_hyper hyper;
 
-  if (!takes_part(opt, p->param) && lent) return DMUON_SUCCESS; /* it stays where it is */
+  if (!takes_part(opt, p->param) && is_lent(opt, bundle))
+    return DMUON_SUCCESS; /* it stays where it is */
   if (!takes_part(opt, p->param))
-    return runtime->device->ops->cast(runtime->compute, param->numel, value, param->dtype,
-                                      state->master, param->master_dtype);
-  hyper.value[DMUON_HYPER_LR] *= opt->factor;
-  const dmuon_update update = {.param = param,
-                               .count = p->mine_count,
-                               .rule = &opt->settings.rule,
-                               .hyper = &hyper,
-                               .grad = dmuon_runtime_mean(runtime, bundle, index),
-                               .grad_dtype = runtime->packing.bundles[bundle].sum_dtype,
-                               .grad_scale = muon ? clip->muon_factor : clip->adamw_factor,
-                               .value = value,
-                               .workspace = opt->workspace,
-                               .skip = dmuon_verdict_skip(&opt->verdict),
-                               .skipped = dmuon_verdict_skipped(&opt->verdict, p->id),
-                               .stamps = &opt->ns_stamps[2 * p->id]};
-  if (!muon) return dmuon_update_adamw(runtime->compute, runtime->device, &update, state);
+    return runtime->device->ops->cast(runtime->compute, param->numel,
+                                      dmuon_runtime_value(runtime, bundle, index, slot),
+                                      param->dtype, state->master, param->master_dtype);
+  if (param->route == DMUON_ROUTE_MUON && opt->plans[p->id].together > 1)
+    return update_together(opt, bundle, index, slot, clip);
+  const dmuon_update update = update_of(opt, bundle, index, slot, clip, &hyper);
+  if (param->route != DMUON_ROUTE_MUON)
+    return dmuon_update_adamw(runtime->compute, runtime->device, &update, state);
   opt->newton_schulz_here += dmuon_piece_count(param);
   return dmuon_update_muon(runtime->compute, runtime->device, &opt->plans[p->id], &update, state);
 }

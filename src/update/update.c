@@ -1,4 +1,5 @@
-/* One step of one owned parameter: momentum, Newton-Schulz a piece, scale, decay, update. */
+/* One step of one owned parameter, or of several alike: momentum, Newton-Schulz a piece, scale,
+ * decay, update. */
 #include "update/update.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@ static int64_t rounded_up(int64_t bytes) {
 
 DMuonErrorCode dmuon_update_plan_make(dmuon_memory *memory, const dmuon_param *param,
                                       const dmuon_ns_recipe *recipe, dmuon_update_plan *plan) {
-  dmuon_update_plan made = {.piece_count = dmuon_piece_count(param)};
+  dmuon_update_plan made = {.piece_count = dmuon_piece_count(param), .together = 1};
   int64_t largest = 0;
   DMuonErrorCode code =
       dmuon_memory_alloc(memory, made.piece_count, sizeof *made.plans, &made.plans);
@@ -32,6 +33,21 @@ DMuonErrorCode dmuon_update_plan_make(dmuon_memory *memory, const dmuon_param *p
   made.operations += 4;
   *plan = made;
   return DMUON_SUCCESS;
+}
+
+int dmuon_update_is_alike(const dmuon_param *a, const dmuon_param *b) {
+  return a->route == DMUON_ROUTE_MUON && b->route == DMUON_ROUTE_MUON &&
+         dmuon_piece_count(a) == 1 && dmuon_piece_count(b) == 1 && a->nblocks == 0 &&
+         b->nblocks == 0 && a->rows == b->rows && a->cols == b->cols &&
+         a->state_dtype == b->state_dtype;
+}
+
+void dmuon_update_plan_together(dmuon_update_plan *plan, int64_t count) {
+  if (plan->piece_count != 1 || count < 2 || plan->plans[0].small == 0) return;
+  dmuon_ns_plan_batch(&plan->plans[0], count);
+  plan->together = plan->plans[0].batch;
+  plan->workspace_bytes =
+      plan->together * plan->update_bytes + rounded_up(plan->plans[0].workspace_bytes);
 }
 
 void dmuon_update_plan_free(dmuon_update_plan *plan) {
@@ -60,15 +76,13 @@ static DMuonErrorCode orthogonalise_from(dmuon_queue *queue, dmuon_device *devic
                               param->state_dtype, (char *)update->workspace + plan->update_bytes);
 }
 
-DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
-                                 const dmuon_update_plan *plan, const dmuon_update *update,
-                                 dmuon_param_state *state) {
+/* The momentum, and the direction it gives. */
+static DMuonErrorCode begin(dmuon_queue *queue, dmuon_device *device, const dmuon_update *update,
+                            dmuon_param_state *state, void *direction) {
   const dmuon_param *param = update->param;
   const dmuon_rule *rule = update->rule;
   const double *hyper = update->hyper->value;
-  void *direction = update->workspace; /* the momentum's direction, then its orthogonal factor */
-
-  DMUON_TRY(device->ops->muon_momentum(
+  return device->ops->muon_momentum(
       queue, &(dmuon_muon_momentum){
                  .n = param->numel,
                  .form = (dmuon_momentum_form)rule->momentum_form,
@@ -84,13 +98,15 @@ DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                  .weight = state->master,
                  .weight_dtype = param->master_dtype,
                  .update = direction,
-                 .skip = update->skip}));
+                 .skip = update->skip});
+}
 
-  if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[0]));
-  for (int64_t i = 0; i < plan->piece_count; i++)
-    DMUON_TRY(orthogonalise_from(queue, device, plan, update, i));
-  if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[1]));
-
+/* The weight, from the orthogonal factor. */
+static DMuonErrorCode finish(dmuon_queue *queue, dmuon_device *device, const dmuon_update *update,
+                             dmuon_param_state *state, const void *direction) {
+  const dmuon_param *param = update->param;
+  const dmuon_rule *rule = update->rule;
+  const double *hyper = update->hyper->value;
   DMUON_TRY(device->ops->muon_apply(
       queue, &(dmuon_muon_apply){.n = param->numel,
                                  .decay = (dmuon_decay)rule->decay,
@@ -105,6 +121,52 @@ DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                                  .skip = update->skip,
                                  .skipped = update->skipped}));
   state->step++;
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
+                                 const dmuon_update_plan *plan, const dmuon_update *update,
+                                 dmuon_param_state *state) {
+  void *direction = update->workspace; /* the momentum's direction, then its orthogonal factor */
+  DMUON_TRY(begin(queue, device, update, state, direction));
+  if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[0]));
+  for (int64_t i = 0; i < plan->piece_count; i++)
+    DMUON_TRY(orthogonalise_from(queue, device, plan, update, i));
+  if (update->stamps) DMUON_TRY(device->ops->stamp(queue, &update->stamps[1]));
+  return finish(queue, device, update, state, direction);
+}
+
+/* The time of all is the first one's; the others have none. */
+static DMuonErrorCode stamp(dmuon_queue *queue, dmuon_device *device, int64_t count,
+                            const dmuon_update *updates, int end) {
+  for (int64_t k = 0; k < (end ? 1 : count); k++) {
+    double *stamps = updates[k].stamps;
+    if (stamps) DMUON_TRY(device->ops->stamp(queue, &stamps[end]));
+    if (stamps && k > 0) DMUON_TRY(device->ops->stamp(queue, &stamps[1]));
+  }
+  return DMUON_SUCCESS;
+}
+
+DMuonErrorCode dmuon_update_muon_together(dmuon_queue *queue, dmuon_device *device,
+                                          const dmuon_update_plan *plan, int64_t count,
+                                          const dmuon_update *updates, dmuon_param_state **states) {
+  dmuon_ns_matrix matrices[DMUON_NS_BATCH_MAX];
+  char *workspace = updates[0].workspace;
+  const DMuonDType dtype = updates[0].param->state_dtype;
+  for (int64_t k = 0; k < count; k++) {
+    dmuon_piece piece;
+    void *direction = workspace + k * plan->update_bytes;
+    DMUON_TRY(begin(queue, device, &updates[k], states[k], direction));
+    dmuon_piece_get(updates[k].param, 0, &piece);
+    matrices[k] = (dmuon_ns_matrix){direction, piece.view, direction, piece.view,
+                                    dmuon_rule_scale(updates[k].rule, piece.out, piece.in)};
+  }
+  DMUON_TRY(stamp(queue, device, count, updates, 0));
+  DMUON_TRY(dmuon_ns_issue_batch(queue, device, &plan->plans[0], count, matrices, dtype, dtype,
+                                 workspace + plan->together * plan->update_bytes));
+  DMUON_TRY(stamp(queue, device, count, updates, 1));
+  for (int64_t k = 0; k < count; k++)
+    DMUON_TRY(finish(queue, device, &updates[k], states[k], matrices[k].out));
   return DMUON_SUCCESS;
 }
 

@@ -23,14 +23,20 @@ typedef struct {
 typedef struct {
   int64_t piece_count;
   dmuon_ns_plan *plans;    /* [piece_count] */
-  int64_t update_bytes;    /* workspace for the update itself */
-  int64_t workspace_bytes; /* the update and the largest Newton-Schulz after it */
+  int64_t together;        /* so many alike parameters run together at most; see below */
+  int64_t update_bytes;    /* workspace for the update of one itself */
+  int64_t workspace_bytes; /* the updates and the largest Newton-Schulz after them */
   int64_t operations;
 } dmuon_update_plan;
 
 DMuonErrorCode dmuon_update_plan_make(dmuon_memory *memory, const dmuon_param *param,
                                       const dmuon_ns_recipe *recipe, dmuon_update_plan *plan);
 void dmuon_update_plan_free(dmuon_update_plan *plan);
+
+/* Two Muon parameters of one matrix each, of one shape and state dtype: what may run together. */
+int dmuon_update_is_alike(const dmuon_param *a, const dmuon_param *b);
+/* Makes it a plan for as many of count alike parameters as run together. */
+void dmuon_update_plan_together(dmuon_update_plan *plan, int64_t count);
 
 typedef struct {
   const dmuon_param *param;
@@ -51,6 +57,11 @@ typedef struct {
 DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                                  const dmuon_update_plan *plan, const dmuon_update *update,
                                  dmuon_param_state *state);
+/* The same of count alike parameters, at most plan->together, with one workspace: the bits of one by
+ * one. updates and states are read at once. */
+DMuonErrorCode dmuon_update_muon_together(dmuon_queue *queue, dmuon_device *device,
+                                          const dmuon_update_plan *plan, int64_t count,
+                                          const dmuon_update *updates, dmuon_param_state **states);
 DMuonErrorCode dmuon_update_adamw(dmuon_queue *queue, dmuon_device *device,
                                   const dmuon_update *update, dmuon_param_state *state);
 

@@ -97,6 +97,58 @@ static void run(const variant *v) {
   dmuon_context_free(&context);
 }
 
+/* Two meshes of one process on one GPU: NCCL wants one order over both. */
+static void run_two(const char *implicit) {
+  enum { N = 300, ROUNDS = 4 };
+  static dmuon_context contexts[2];
+  dmuon_bootstrap *bootstraps[2] = {NULL};
+  conformance_side sides[2] = {{0}};
+  void *arrays[2] = {NULL};
+  double values[N];
+  int order[64];
+  int64_t wrong = 0;
+  DMuonErrorCode code = DMUON_SUCCESS;
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", implicit, 1);
+  setenv("CUDA_DOUBLE_NCCL_VERSION", "22809", 1);
+  for (int i = 0; i < tap_size; i++) order[i] = i;
+  for (int i = 0; i < N; i++) values[i] = tap_rank + i;
+  for (int m = 0; m < 2; m++) {
+    conformance_side *s = &sides[m];
+    dmuon_context_init(&contexts[m]);
+    if (!code) code = dmuon_bootstrap_create(&contexts[m], MPI_COMM_WORLD, 60, &bootstraps[m]);
+    if (!code) code = dmuon_bootstrap_split(bootstraps[m], 1, tap_size, 1, order);
+    if (!code) code = make_device(&contexts[m], 0, &s->device);
+    if (!code)
+      code = dmuon_cuda_comm_ops.create(s->device, bootstraps[m], DMUON_AXIS_SHARD,
+                                        DMUON_ROLE_REDUCE, &s->comm);
+    if (!code) code = s->device->ops->queue_create(s->device, 0, &s->queue);
+    arrays[m] = conformance_array(s, values, sizeof values, &code);
+  }
+  /* Sums of sums: each round multiplies by the number of ranks. */
+  for (int round = 0; round < ROUNDS; round++)
+    for (int m = 0; m < 2 && !code; m++)
+      code = sides[m].comm->ops->all_reduce(sides[m].queue, sides[m].comm, N, DMUON_FLOAT64,
+                                            arrays[m]);
+  for (int m = 0; m < 2; m++) {
+    if (!code) code = conformance_copy(&sides[m], arrays[m], values, sizeof values, 0);
+    double first = 0;
+    for (int r = 0; r < tap_size; r++) first += r;
+    for (int i = 0; i < N && !code; i++)
+      wrong += values[i] != (first + (double)tap_size * i) * pow(tap_size, ROUNDS - 1);
+  }
+  if (code) tap_diag("%s", DMuonErrorGetMessage());
+  tap_ok(!code && !wrong, "two meshes in turn, launch order implicit %s", implicit);
+  for (int m = 0; m < 2 && !code; m++) {
+    conformance_side *s = &sides[m];
+    s->device->ops->free(s->device, arrays[m]);
+    s->comm->ops->free(s->comm);
+    s->device->ops->queue_destroy(s->queue);
+    s->device->ops->destroy(s->device);
+    dmuon_bootstrap_destroy(&bootstraps[m]);
+    dmuon_context_free(&contexts[m]);
+  }
+}
+
 int main(int argc, char **argv) {
   static const variant variants[] = {
       {"ordered", &dmuon_cuda_comm_ops, 0, 0, "1", "22809", "launch order implicit"},
@@ -106,5 +158,7 @@ int main(int argc, char **argv) {
   };
   tap_mpi_init(&argc, &argv);
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) run(&variants[i]);
+  run_two("0");
+  run_two("1");
   return tap_mpi_done();
 }

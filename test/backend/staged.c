@@ -38,9 +38,50 @@ static void run(const char *mode, int deferred) {
   dmuon_context_free(&context);
 }
 
+/* The last rank keeps out of it: the others give up in time, and it hears of it. */
+static void run_silent(void) {
+  static dmuon_context context;
+  dmuon_bootstrap *bootstrap = NULL;
+  dmuon_device *device = NULL;
+  dmuon_queue *queue = NULL;
+  dmuon_comm *comm = NULL;
+  float x[4] = {1, 2, 3, 4};
+  char message[600] = "";
+  int order[64];
+  const int is_silent = tap_rank == tap_size - 1;
+  dmuon_context_init(&context);
+  for (int i = 0; i < tap_size; i++) order[i] = i;
+  DMuonErrorCode code = dmuon_bootstrap_create(&context, MPI_COMM_WORLD, 60, &bootstrap);
+  if (!code) code = dmuon_bootstrap_split(bootstrap, 1, tap_size, 1, order);
+  if (!code) code = dmuon_host_device_create(&context, 0, 0, &device);
+  if (!code) code = dmuon_host_device_join_process(device);
+  if (!code)
+    code =
+        dmuon_staged_comm_ops.create(device, bootstrap, DMUON_AXIS_SHARD, DMUON_ROLE_FIRST, &comm);
+  if (!code) code = device->ops->queue_create(device, 0, &queue);
+  if (!tap_ok(!code, "a silent rank: set up")) return;
+  dmuon_bootstrap_set_timeout(bootstrap, 0.3);
+  if (!is_silent) code = comm->ops->all_reduce(queue, comm, 4, DMUON_FLOAT32, x);
+  if (code) snprintf(message, sizeof message, "%s", DMuonErrorGetMessage());
+  const int is_first = code == DMUON_ERR_TIMEOUT && strstr(message, "on the shard axis");
+  if (code) dmuon_bootstrap_break(bootstrap, code);
+  while (!code) code = dmuon_bootstrap_listen(bootstrap), sched_yield();
+  if (message[0] && !is_first) tap_diag("rank %d: %s", tap_rank, message);
+  tap_ok(is_silent ? code == DMUON_ERR_REVOKED : is_first || code == DMUON_ERR_REVOKED,
+         "a silent rank: the others give up, and it hears of it");
+  tap_ok(comm->ops->all_reduce(queue, comm, 4, DMUON_FLOAT32, x) >= 200,
+         "a silent rank: later operations fail at once");
+  comm->ops->free(comm);
+  device->ops->queue_destroy(queue);
+  device->ops->destroy(device);
+  dmuon_bootstrap_destroy(&bootstrap);
+  dmuon_context_free(&context);
+}
+
 int main(int argc, char **argv) {
   tap_mpi_init(&argc, &argv);
   run("staged", 0);
   run("staged, deferred", 1);
+  if (tap_size > 1) run_silent();
   return tap_mpi_done();
 }

@@ -2,7 +2,7 @@
  * in bf16, in turn on the same matrix; its accuracy; the element loops against the bandwidth of a copy.
  * Each result is one line of JSON on stdout. Not a part of make check: gpu_check.sh runs it.
  *
- *   gpu_bench ns ROWSxCOLS... | accuracy [ROWSxCOLS] | loops */
+ *   gpu_bench ns ROWSxCOLS... | accuracy [ROWSxCOLS] | loops | nccl */
 #define _POSIX_C_SOURCE 200809L
 #include "config.h"
 
@@ -111,14 +111,15 @@ static void *room(int64_t elements) {
 }
 
 /* Random numbers of Frobenius norm about 1, as bf16. */
-static void fill(void *device, int64_t elements) {
+static void fill(const plain *p, int64_t elements) {
   uint16_t *host = malloc((size_t)elements * 2);
   if (!host) exit(1);
   spectra_random r = {7};
   const double scale = 1 / sqrt((double)elements / 3);
   for (int64_t i = 0; i < elements; i++)
     host[i] = dmuon_f32_to_bf16((float)((2 * random_uniform(&r) - 1) * scale));
-  CUDA(cudaMemcpy(device, host, (size_t)elements * 2, cudaMemcpyHostToDevice));
+  CUDA(cudaMemcpyAsync(p->start, host, (size_t)elements * 2, cudaMemcpyHostToDevice, p->stream));
+  CUDA(cudaStreamSynchronize(p->stream));
   free(host);
 }
 
@@ -129,7 +130,7 @@ static plain make_plain(int m, int n) {
   CUDA(cublasCreate(&p.blas));
   CUDA(cublasSetStream(p.blas, p.stream));
   p.start = room(big), p.x = room(big), p.y = room(big), p.a = room(small), p.b = room(small);
-  fill(p.start, big);
+  fill(&p, big);
   return p;
 }
 
@@ -144,18 +145,17 @@ static void free_plain(plain *p) {
 }
 
 /* Operations a second of one large product. */
-static double measure_peak(void) {
-  enum { SIDE = 8192 };
-  plain p = make_plain(SIDE, SIDE);
+static double measure_peak(int side) {
+  plain p = make_plain(side, side);
   double times[REPEATS];
   for (int i = -2; i < REPEATS; i++) {
     const double begin = seconds();
-    product(&p, CUBLAS_OP_N, SIDE, SIDE, SIDE, 1, p.start, SIDE, p.start, SIDE, 0, p.x, SIDE);
+    product(&p, CUBLAS_OP_N, side, side, side, 1, p.start, side, p.start, side, 0, p.x, side);
     CUDA(cudaStreamSynchronize(p.stream));
     if (i >= 0) times[i] = seconds() - begin;
   }
   free_plain(&p);
-  return 2.0 * SIDE * SIDE * SIDE / median(REPEATS, times);
+  return 2.0 * side * side * side / median(REPEATS, times);
 }
 
 static void bench_shape(DMuonMesh mesh, int m, int n, double peak) {
@@ -187,7 +187,9 @@ static void bench_shape(DMuonMesh mesh, int m, int n, double peak) {
 
 static int bench_ns(int argc, char **argv) {
   DMuonMesh mesh = make_mesh();
-  const double peak = measure_peak();
+  int first = 0;
+  if (argc > 0) first = atoi(argv[0]);
+  const double peak = measure_peak(first >= 1024 ? 8192 : 4 * first + 1);
   printf("{\"part\": \"peak\", \"bf16_tflops\": %.1f}\n", peak * 1e-12);
   for (int i = 0; i < argc; i++) {
     int m = 0, n = 0;
@@ -399,17 +401,76 @@ static int bench_loops(void) {
   return 0;
 }
 
+/* ---- NCCL with one rank ------------------------------------------------------------------------ */
+
+static void await_nccl(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  const double begin = seconds();
+  while (state == ncclInProgress) {
+    cuda((int)ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+    if (seconds() - begin > 60) cuda(-1, "waiting for NCCL");
+  }
+  cuda((int)state, "a call of NCCL");
+}
+
+/* What a call that may go on in the background returns. */
+static void issued(ncclResult_t code, ncclComm_t comm, const char *what) {
+  if (code != ncclInProgress) cuda((int)code, what);
+  await_nccl(comm);
+}
+
+static int bench_nccl(void) {
+  enum { COUNT = 1 << 20 };
+  ncclUniqueId id;
+  ncclComm_t comm = NULL, second = NULL;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  cudaStream_t stream;
+  float *host = malloc(sizeof *host * COUNT);
+  void *from = room(2 * (int64_t)COUNT), *to = room(2 * (int64_t)COUNT);
+  int version = 0, wrong = 0;
+  if (!host) return 1;
+  config.blocking = 0;
+  for (int i = 0; i < COUNT; i++) host[i] = (float)i;
+  const double begin = seconds();
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA(cudaMemcpyAsync(from, host, sizeof *host * COUNT, cudaMemcpyHostToDevice, stream));
+  CUDA(ncclGetVersion(&version));
+  CUDA(ncclGetUniqueId(&id));
+  const ncclResult_t made = ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+  issued(made, comm, "ncclCommInitRankConfig");
+  const ncclResult_t split = ncclCommSplit(comm, 0, 0, &second, &config);
+  issued(split, comm, "ncclCommSplit");
+  await_nccl(second);
+  issued(ncclReduce(from, to, COUNT, ncclFloat32, ncclSum, 0, comm, stream), comm, "ncclReduce");
+  issued(ncclBroadcast(to, to, COUNT, ncclFloat32, 0, second, stream), second, "ncclBroadcast");
+  CUDA(cudaMemcpyAsync(host, to, sizeof *host * COUNT, cudaMemcpyDeviceToHost, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  for (int i = 0; i < COUNT; i++) wrong += host[i] != (float)i;
+  issued(ncclCommFinalize(second), second, "ncclCommFinalize");
+  CUDA(ncclCommDestroy(second));
+  issued(ncclCommFinalize(comm), comm, "ncclCommFinalize");
+  CUDA(ncclCommDestroy(comm));
+  printf("{\"part\": \"nccl\", \"version\": %d, \"wrong\": %d, \"seconds\": %.3f}\n", version,
+         wrong, seconds() - begin);
+  CUDA(cudaFree(from));
+  CUDA(cudaFree(to));
+  CUDA(cudaStreamDestroy(stream));
+  free(host);
+  return wrong != 0;
+}
+
 int main(int argc, char **argv) {
   const char *verb = argc > 1 ? argv[1] : "";
   int m = 256, n = 1024, status = 2;
   MPI_Init(&argc, &argv);
   if (strcmp(verb, "ns") == 0) status = bench_ns(argc - 2, argv + 2);
   if (strcmp(verb, "loops") == 0) status = bench_loops();
+  if (strcmp(verb, "nccl") == 0) status = bench_nccl();
   if (strcmp(verb, "accuracy") == 0) {
     if (argc > 2 && (sscanf(argv[2], "%dx%d", &m, &n) != 2 || m < 1 || n < m)) return 2;
     status = bench_accuracy(m, n);
   }
-  if (status == 2) fprintf(stderr, "usage: gpu_bench ns SHAPE...|accuracy [SHAPE]|loops\n");
+  if (status == 2) fprintf(stderr, "usage: gpu_bench ns SHAPE...|accuracy [SHAPE]|loops|nccl\n");
   MPI_Finalize();
   return status;
 }

@@ -1,9 +1,10 @@
 # The test double: CPU implementations of what the CUDA backend calls, linked with the backend's own
 # objects instead of CUDA, cuBLAS and NCCL. Never installed. C++ (nvcc needs a compiler for it anyway),
 # since the bodies of the kernels are what nvcc compiles too.
-dmuon_double_sources = test/double/memory.cpp test/double/stream.cpp test/double/cublas.cpp \
-  test/double/nccl.cpp test/double/kernels.cpp
-dmuon_double_headers = test/double/double.h test/double/state.h
+dmuon_double_sources = test/double/state.cpp test/double/memory.cpp test/double/stream.cpp \
+  test/double/cublas.cpp test/double/nccl.cpp test/double/nccl_comms.cpp test/double/nccl_messages.cpp \
+  test/double/kernels.cpp
+dmuon_double_headers = test/double/double.h test/double/state.h test/double/nccl_state.h
 
 EXTRA_DIST += $(dmuon_double_sources) $(dmuon_double_headers)
 if DMUON_DOUBLE

@@ -156,12 +156,14 @@ test_mpi_lend_meshes_np4_SOURCES = test/mpi/lend_meshes.c
 # The step is as planned: bytes, memory.
 plan_tests = \
   test/mpi/step_bytes.npall \
-  test/mpi/step_memory.np4
+  test/mpi/step_memory.np4 \
+  test/mpi/step_together.np2
 check_PROGRAMS += $(plan_tests)
 TESTS += $(plan_tests)
 CORE_TESTS += test/mpi/step_bytes.npall
 test_mpi_step_bytes_npall_SOURCES = test/mpi/step_bytes.c
 test_mpi_step_memory_np4_SOURCES = test/mpi/step_memory.c
+test_mpi_step_together_np2_SOURCES = test/mpi/step_together.c
 
 # The whole optimizer on the double of CUDA.
 EXTRA_DIST += test/mpi/cuda_train.sh test/mpi/cuda_topology.sh test/mpi/cuda_transport.sh

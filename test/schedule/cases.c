@@ -107,6 +107,21 @@ static DMuonErrorCode skip(DMuonOptimizer opt, int rank) {
   return DMUON_SUCCESS;
 }
 
+/* One rank has nothing to do in the second pass of two. */
+static DMuonErrorCode leave_a_pass_out(DMuonOptimizer opt, int rank) {
+  for (int round = 0; round < 2; round++) {
+    if (round > 0) dmuon_device_note(device_of(opt), CASE_AGAIN);
+    for (int pass = 0; pass < 2; pass++) {
+      DMUON_TRY(DMuonOptimizerBeginPass(opt, DMUON_PASS_TRAIN));
+      if (pass == 1 && rank == 1) continue;
+      DMUON_TRY(rehearsal_forward(opt));
+      DMUON_TRY(rehearsal_backward(opt));
+    }
+    DMUON_TRY(step(opt));
+  }
+  return DMUON_SUCCESS;
+}
+
 /* The brackets of two groups at once. */
 static DMuonErrorCode nested(DMuonOptimizer opt, int rank) {
   (void)rank;
@@ -197,6 +212,22 @@ const schedule_case schedule_cases[] = {
      .is_golden = 1,
      .drive = skip,
      .options = {"missing_gradient=zero"},
+     .has_odd_rank = 1,
+     .odd_rank = 1},
+    {.name = "pass left out", .drive = leave_a_pass_out, .has_odd_rank = 1, .odd_rank = 1},
+    {.name = "pass left out, nothing ahead",
+     .drive = leave_a_pass_out,
+     .options = {"prefetch_depth=0", "backward_prefetch_depth=0"},
+     .has_odd_rank = 1,
+     .odd_rank = 1},
+    {.name = "pass left out, far ahead",
+     .drive = leave_a_pass_out,
+     .options = {"prefetch_depth=2", "backward_prefetch_depth=3"},
+     .has_odd_rank = 1,
+     .odd_rank = 1},
+    {.name = "pass left out, first is z2",
+     .adapt_model = first_is_z2,
+     .drive = leave_a_pass_out,
      .has_odd_rank = 1,
      .odd_rank = 1},
     {.name = "two steps"},

@@ -105,9 +105,51 @@ static void test_ahead(void) {
   tap_ok(dmuon_order_ahead(&order, 5, 1).is_backward, "and is of backward");
   fetch(&order, 0, &r);
   tap_is_int(dmuon_order_ahead(&order, 0, 9).group, -1, "nothing behind the first");
-  tap_ok(!dmuon_order_is_reduced(&order, 5), "nothing is reduced yet");
-  reduce(&order, 4, &r);
-  tap_ok(dmuon_order_is_reduced(&order, 4) && !dmuon_order_is_reduced(&order, 3), "up to here");
+}
+
+/* Backward fetches and reductions as one sequence, by whoever asks for either first: each rank here
+ * asks for some, in its own way, and all write the same line. */
+static void one_sequence(int depth, int how, char *line) {
+  dmuon_order order = dmuon_order_begin(DMUON_ORDER_REGISTERED, GROUPS);
+  dmuon_order_turn(&order);
+  for (int left = 2 * GROUPS; left > 0;) {
+    const int next = dmuon_order_fetch_due(&order, 0);
+    const int by_fetch = how == 0 || (how == 2 && left % 3 == 0);
+    int group = -1;
+    if (next >= 0 && by_fetch) { /* asks for a fetch: what stands before it first */
+      group = dmuon_order_reduce(&order, dmuon_order_reduce_before(next, depth));
+      if (group >= 0) {
+        *line++ = (char)('a' + group), left--;
+        continue;
+      }
+      tap_ok(dmuon_order_may_fetch(&order, next, depth), "now %d may be fetched", next);
+      *line++ = (char)('A' + dmuon_order_fetch(&order, next).group), left--;
+      continue;
+    }
+    for (int g; (g = dmuon_order_fetch_due(
+                     &order, dmuon_order_fetch_before(order.reduce_next, depth))) >= 0;) {
+      (void)dmuon_order_fetch(&order, g);
+      *line++ = (char)('A' + g), left--;
+    }
+    group = dmuon_order_reduce(&order, 0);
+    if (group >= 0) *line++ = (char)('a' + group), left--;
+  }
+  *line = 0;
+}
+
+static void test_one_sequence(void) {
+  static const char *const lines[] = {"FfEeDdCcBbAa", "FEfDeCdBcAba", "FEDfCeBdAcba",
+                                      "FEDCBAfedcba"};
+  static const int depths[] = {0, 1, 2, 9};
+  _Static_assert(GROUPS == 6, "the lines are of six groups");
+  for (int d = 0; d < 4; d++)
+    for (int how = 0; how < 3; how++) {
+      char line[2 * GROUPS + 1];
+      dmuon_order ready = dmuon_order_begin(DMUON_ORDER_REGISTERED, GROUPS);
+      tap_is_int(dmuon_order_fetch_due(&ready, 0), -1, "forward has no backward fetch due");
+      one_sequence(depths[d], how, line);
+      tap_is_string(line, lines[d], "depth %d, asked for in way %d", depths[d], how);
+    }
 }
 
 static void test_program_order(void) {
@@ -158,6 +200,7 @@ static void test_pool(void) {
 int main(void) {
   test_sequences();
   test_ahead();
+  test_one_sequence();
   test_program_order();
   test_pool();
   return tap_done();

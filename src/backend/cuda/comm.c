@@ -69,8 +69,9 @@ static DMuonErrorCode make_comm(dmuon_device *base, dmuon_bootstrap *bootstrap, 
   comm->next = device->comms.first;
   device->comms.first = comm;
   DMUON_TRY(dmuon_bootstrap_place(bootstrap, axis, &comm->base.rank, &comm->base.size));
-  DMUON_TRY(dmuon_memory_alloc(dmuon_cuda_memory(device), comm->base.size, sizeof *comm->totals,
-                               &comm->totals));
+  DMUON_TRY(dmuon_memory_alloc(dmuon_cuda_memory(device), 2 * (int64_t)comm->base.size,
+                               sizeof *comm->totals, &comm->totals));
+  comm->firsts = comm->totals + comm->base.size;
   /* Small sums are issued without anybody having asked for room. */
   DMUON_TRY(dmuon_cuda_comm_chunks(comm, DMUON_ONE_ROOT_ELEMENTS * (int64_t)sizeof(double),
                                    dmuon_cuda_reduce_chunks(comm)));

@@ -69,8 +69,10 @@ typedef struct {
 
 static cursor range_of(const reduction *r, int root, int64_t low) {
   const int64_t total = r->comm->totals[root];
-  return (cursor){
-      .root = root, .low = low, .high = total - low < r->chunk ? total : low + r->chunk};
+  return (cursor){.root = root,
+                  .next = (int)r->comm->firsts[root],
+                  .low = low,
+                  .high = total - low < r->chunk ? total : low + r->chunk};
 }
 
 static int next_piece(const reduction *r, cursor *c, piece *out) {
@@ -340,6 +342,7 @@ static DMuonErrorCode prepare(reduction *r, int64_t *most) {
   *most = 0;
   for (int i = 0; i < r->segment_count; i++) {
     const dmuon_segment s = segment_of(r, i);
+    if (comm->totals[s.root] == 0) comm->firsts[s.root] = i;
     comm->totals[s.root] += s.count;
     if (s.count > largest) largest = s.count;
     if (comm->totals[s.root] > *most) *most = comm->totals[s.root];

@@ -48,7 +48,8 @@ struct dmuon_cuda_comm {
   ncclComm_t nccl;       /* NULL: alone, or given up */
   DMuonErrorCode aborted;
   int calls_in_group; /* NCCL calls since dmuon_nccl_begin */
-  int64_t *totals;    /* by rank: elements that it roots in the operation being issued */
+  int64_t *totals;    /* by rank: elements that it roots in the operation being issued; */
+  int64_t *firsts;    /* and its first segment there. One array with totals */
 
   /* Chunks of device memory: places for contributions, then those for partial sums. Blocks that
    * became too small stay until the communicator is freed: operations may still use them. */

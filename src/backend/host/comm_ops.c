@@ -3,6 +3,7 @@
 #include "backend/host/comm_operation.h"
 
 #include "backend/host/host.h"
+#include "comm/count.h"
 
 _Static_assert(sizeof(host_operation) <= DMUON_HOST_TASK_BYTES,
                "an operation does not fit into a task");
@@ -115,16 +116,13 @@ static DMuonErrorCode host_broadcast(dmuon_queue *queue, dmuon_comm *comm, int r
   return issue(queue, &operation);
 }
 
-/* Below so many elements one rank adds up everything. */
-enum { ONE_ROOT_ELEMENTS = 1024 };
-
 static DMuonErrorCode host_all_reduce(dmuon_queue *queue, dmuon_comm *base, int64_t count,
                                       DMuonDType dtype, void *buffer) {
   host_comm *comm = (host_comm *)base;
   host_operation operation = {.comm = comm,
                               .kind = HOST_REDUCE,
                               .name = "reducing on all",
-                              .segment_count = count <= ONE_ROOT_ELEMENTS ? 1 : base->size,
+                              .segment_count = dmuon_part_count(base->size, count),
                               .count = count,
                               .in = buffer,
                               .in_dtype = dtype,
