@@ -1,6 +1,7 @@
-/* dmuon_bench ns -choices FILE: measures both forms of Newton-Schulz for a shape, and how many
- * matrices together pay, on the device that -dmuon_device says, and adds what was fastest to FILE:
- * a table that the option ns_choices reads. A file that is not there is made. */
+/* dmuon_bench ns -choices FILE: measures both forms of Newton-Schulz for a shape, how symmetric
+ * products are best cut and how many matrices together pay, on the device that -dmuon_device says,
+ * and adds what was fastest to FILE: a table that the option ns_choices reads. A file that is not
+ * there is made. */
 #include "bench.h"
 
 #include <dmuon.h>

@@ -87,8 +87,8 @@ DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int s
 
 /* Which device does the arithmetic; ordinal: which one of several, as in cudaSetDevice,
  * DMUON_DECIDE: the current one (of no meaning for the host). DMUON_DEVICE_CUDA: arrays given to
- * the library lie in the GPU's memory (of this program, or of DMuonMeshAlloc); what it needs and
- * does not find (driver, GPU, libraries) is said by SetUp, with DMUON_ERR_UNSUPPORTED.
+ * the library lie in the GPU's memory (of this program, or of DMuonMeshAlloc); where no rank finds
+ * what it needs (driver, GPU, libraries) SetUp says what is missing, with DMUON_ERR_SETUP.
  * DMUON_DEVICE_TRACE: nothing is carried out, operations are only recorded; for plan meshes
  * (DMUON_ERR_SETUP at SetUp of another).
  * Local, own ordinal; before SetUp. Options device, module_path. DMUON_ERR_UNSUPPORTED for a
@@ -96,11 +96,11 @@ DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int s
 DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
 
 /* Device memory comes from the program's own pool: one pool, not two that fight for the card. alloc
- * is called by SetUps (and by DMuonMeshAlloc), never inside a step, with the device current and
- * stream NULL, the default stream, behind which the memory is there (the library waits for that);
- * release when nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the
- * default. The host's memory does not come from it. ctx: kept until the last object on the mesh is
- * destroyed.
+ * is called by SetUps, by DMuonMeshAlloc, and by the first call of what needs room of its own (Copy,
+ * Accumulate, Newton-Schulz alone), never inside a step, with the device current and stream NULL,
+ * the default stream, behind which the memory is there (the library waits for that); release when
+ * nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the default. The
+ * host's memory does not come from it. ctx: kept until the last object on the mesh is destroyed.
  * Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other,
  * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunction alloc,

@@ -13,18 +13,19 @@
  * Precision. A GPU iterates in fp16 unless a dtype is given, in the way of the published kernels:
  * the norm and the division by it in fp32, then one rounding to fp16; each product, with its
  * addend, is accumulated in fp32 and rounded once; the result is cast to the matrix's dtype.
- * Matrices of fp64 iterate in fp64, and where the Gram form is asked for by name with a table that
- * 16 bits do not carry (condition above 1000, see View), in fp32; "auto" takes the direct form then.
- * The host iterates in the matrix's dtype, at least fp32.
+ * Matrices of fp64 iterate in fp64; where the Gram form is asked for by name with a table that 16
+ * bits do not carry (condition above 1000, see View), others iterate in fp32; "auto" takes the
+ * direct form then. The host iterates in the matrix's dtype, at least fp32.
  *
  * Determinism is always on: what runs is decided by shape, dtype and settings alone (measured
  * choices are settings: a file), every reduction of our own kernels has one association that
  * depends on sizes alone, none uses atomics, and a batch of k matrices gives the bits of k calls
- * with one (on the device cuda:batched, where cuBLAS multiplies a batch at once and may round by its
- * size, those of another batch of k). The same call therefore gives the same bits, on one build and one kind of processor,
- * as far as the library of products does: a BLAS with one number of threads does; cuBLAS does for
- * one of its versions, one GPU model and one stream at a time with a workspace of its own, which is
- * how it is called here. Another device or version may round differently. */
+ * with one (on the device cuda:batched, where cuBLAS multiplies a batch at once and may round by
+ * its size, those of another batch of k). The same call therefore gives the same bits, on one build
+ * and one kind of processor, as far as the library of products does: a BLAS with one number of
+ * threads does; cuBLAS does for one of its versions, one GPU model and one stream at a time with a
+ * workspace of its own, which is how it is called here. Another device or version may round
+ * differently. */
 #ifndef DMUON_NEWTON_SCHULZ_H
 #define DMUON_NEWTON_SCHULZ_H
 
@@ -87,11 +88,12 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzSetDType(DMuonNewtonSchulz ns, DMuonDT
  * Errors: ARGUMENT, STATE, MEMORY. */
 DMUON_API DMuonErrorCode DMuonNewtonSchulzSetBatch(DMuonNewtonSchulz ns, int64_t batch);
 
-/* Takes measured choices of form and batch by shape from a file, which Measure and SaveChoices (and
- * dmuon_bench ns -choices) make. They count where the variant is "auto", the shape and the dtype of
- * the iteration are listed, and the Gram form is accurate with the table of coefficients; else the
- * rule does. The file is read at SetUp, by every process that sets up; ranks whose files differ are
- * told so at the optimizer's SetUp. Not collective; before SetUp. Option ns_choices.
+/* Takes measured choices by shape from a file, which Measure and SaveChoices (and dmuon_bench ns
+ * -choices) make: the form, which counts where the variant is "auto", the shape and the dtype of
+ * the iteration are listed, and the Gram form is accurate with the table of coefficients, else the
+ * rule does; how many matrices run together; and the tile of symmetric products, on a GPU. The file is
+ * read at SetUp, by every process that sets up; ranks whose files differ are told so at the
+ * optimizer's SetUp. Not collective; before SetUp. Option ns_choices.
  *   path  copied
  * Errors: ARGUMENT, STATE, MEMORY; at SetUp FILE (cannot be read), FORMAT (the entry and what is
  * wrong with it). */
@@ -140,11 +142,12 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64
 DMUON_API DMuonErrorCode DMuonNewtonSchulzEvaluate(DMuonNewtonSchulz ns, double sigma,
                                                    double *value);
 
-/* Runs both forms on matrices of one shape, on the device of the object, and the faster one on more
- * and more of them together, and keeps what was fastest as this object's choice for the shape, in
- * place of an earlier one: later calls of Apply, and optimizers set up later, follow it. Takes
- * memory for up to 64 matrices or 256 MB of workspace meanwhile. Not collective: ranks that shall
- * choose alike save on one and read on all. Blocks. After SetUp.
+/* Runs both forms on matrices of one shape, on the device of the object, the faster one with its
+ * symmetric products cut in other ways (on a GPU) and on more and more matrices together, and keeps
+ * what was fastest as this object's choice for the shape, in place of an earlier one: later calls of
+ * Apply, and optimizers set up later, follow it. Takes memory for up to 64 matrices or 256 MB of
+ * workspace meanwhile. Not collective: ranks that shall choose alike save on one and read on all.
+ * Blocks. After SetUp.
  *   rows, cols, dtype  of the matrices; at least 1
  *   repeat             runs of each, at least 1, of which the fastest counts
  * Errors: ARGUMENT, STATE, MEMORY, UNSUPPORTED (the mesh is a plan); those of a broken mesh. */

@@ -43,8 +43,9 @@ typedef struct {
   const char *name;  /* "cuda": also the name in the ops of its devices */
   const DMuonCommOps *comm;
 
-  /* *device: to be given to its destroy; it begins with a dmuon_module_device. DMUON_ERR_SETUP says
-   * what is missing (driver, devices, an ordinal). Local. */
+  /* *device: to be given to its destroy; it begins with a dmuon_module_device. DMUON_ERR_UNSUPPORTED
+   * says what is missing here (driver, devices), DMUON_ERR_ARGUMENT of an ordinal that is none.
+   * Local. */
   DMuonErrorCode (*create)(dmuon_context *context, const dmuon_module_request *request,
                            dmuon_device **device);
   /* The longest wait for other ranks in seconds; 0: for ever. Live. */

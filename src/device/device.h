@@ -10,8 +10,8 @@
  * Matrices are row-major with a leading dimension ld >= columns, in elements. Pointers, scalars
  * passed by pointer (dmuon_norm, indices, stamps) and argument arrays stay valid until the operation
  * is done; argument structs are copied at issue. What the host reads of results lies in memory of
- * alloc_host. fp16 and bf16: inputs are widened, products are accumulated
- * in fp32, and each operation rounds its result once. */
+ * alloc_host. fp16 and bf16: inputs are widened, products are accumulated in fp32, and each
+ * operation rounds its result once. */
 #ifndef DMUON_DEVICE_DEVICE_H
 #define DMUON_DEVICE_DEVICE_H
 
@@ -126,9 +126,11 @@ typedef struct {
 } dmuon_adamw;
 
 /* So many products of one shape in one operation, their operands so many elements apart. NULL: one.
- * A batch gives the bits of as many single operations. */
+ * A batch gives the bits of as many single operations. tile: of a symmetric product, on a device
+ * that cuts them (cuts_products): the side of the squares, below 0: do not cut, 0: the device's
+ * rule. */
 typedef struct {
-  int64_t count, stride_a, stride_b, stride_c;
+  int64_t count, stride_a, stride_b, stride_c, tile;
 } dmuon_batch;
 
 typedef struct {
@@ -250,6 +252,8 @@ struct dmuon_device {
   int prefers_half;
   /* Products of a batch run together, so Newton-Schulz takes small matrices of one shape together. */
   int prefers_batches;
+  /* Symmetric products are cut into tiles: worth measuring which. */
+  int cuts_products;
 };
 
 /* On the way out of an error (code, and the thread's record, which stays): what queue holds is done,

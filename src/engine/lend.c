@@ -42,7 +42,7 @@ static DMuonErrorCode reduce_in_turn(dmuon_lend *lend, int group) {
   }
   /* Fetches first (a Z2 group has not asked for those before it): see reduce_passed_over. Without
    * room for them both are left to Step. */
-  const DMuonErrorCode code = dmuon_lend_catch_up(lend, group);
+  const DMuonErrorCode code = dmuon_lend_catch_up(lend, group, 1);
   if (code) return code == DMUON_ERR_STATE ? DMUON_SUCCESS : code;
   return dmuon_lend_reduce_up_to(lend, group);
 }
@@ -64,7 +64,7 @@ static DMuonErrorCode open_group(dmuon_lend *lend, int group, int is_backward) {
   if (!dmuon_lend_is_used(lend)) return DMUON_SUCCESS;
   if (is_backward) DMUON_TRY(dmuon_lend_check_grads(lend, group));
   if (is_backward) DMUON_TRY(dmuon_lend_turn(lend));
-  DMUON_TRY(dmuon_lend_open_values(lend, group));
+  DMUON_TRY(dmuon_lend_open_values(lend, group, is_backward));
   if (is_backward) {
     DMuonErrorCode code = reduce_passed_over(lend, group);
     if (!code) code = dmuon_lend_open_grads(lend, group);
@@ -174,11 +174,11 @@ DMuonErrorCode dmuon_lend_close_brackets(dmuon_lend *lend, int drops) {
 
 DMuonErrorCode dmuon_lend_finish_pass(dmuon_lend *lend) {
   const int is_registered = lend->sequence.order == DMUON_ORDER_REGISTERED;
-  if (is_registered) DMUON_TRY(dmuon_lend_catch_up(lend, lend->groups.count - 1));
+  if (is_registered) DMUON_TRY(dmuon_lend_catch_up(lend, lend->groups.count - 1, 0));
   if (lend->pass == DMUON_PASS_EVAL) return DMUON_SUCCESS;
   if (is_registered) {
     DMUON_TRY(dmuon_lend_turn(lend));
-    DMUON_TRY(dmuon_lend_catch_up(lend, 0));
+    DMUON_TRY(dmuon_lend_catch_up(lend, 0, 1));
   } else if (!lend->backward_is_touched) {
     return DMUON_SUCCESS; /* on no rank: all run the same */
   }

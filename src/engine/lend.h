@@ -138,8 +138,10 @@ DMuonErrorCode dmuon_lend_look_for_nonfinite(dmuon_lend *lend);
 /* ---- lend_turn.c ---- */
 
 void dmuon_lend_note(dmuon_lend *lend, int group, dmuon_life_event event);
-/* All fetches up to that of group in the phase the pass is in. */
-DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group);
+/* All fetches up to that of group in the phase the pass is in. reduces: with the reductions that
+ * stand between them, as their gradients are; not for recomputation, behind which the backward of
+ * groups above may be yet to come. */
+DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group, int reduces);
 /* The backward fetches that stand before the reduction of group, as far as there is room: what is
  * not fetched now is when its turn is asked for. */
 DMuonErrorCode dmuon_lend_fetch_before_reduction(dmuon_lend *lend, int group);
@@ -149,7 +151,7 @@ DMuonErrorCode dmuon_lend_turn(dmuon_lend *lend);
 /* Fetches what comes after group, as far ahead as the settings say and buffers are free. */
 DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group);
 /* The values of group are there, or on their way, and stay until they are closed. */
-DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group);
+DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group, int is_backward);
 /* The caller is done with them. is_used_up: nobody will miss them before they are fetched again. */
 DMuonErrorCode dmuon_lend_close_values(dmuon_lend *lend, int group, int is_used_up);
 char *dmuon_lend_values_of(const dmuon_lend *lend, int group); /* NULL: nowhere */

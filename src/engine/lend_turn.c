@@ -75,11 +75,10 @@ static DMuonErrorCode reduce_before_fetch(dmuon_lend *lend, int group) {
   return dmuon_lend_reduce_up_to(lend, dmuon_order_reduce_before(next, depth_of(lend)));
 }
 
-/* All fetches up to that of group in the phase the pass is in. */
-DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group) {
+DMuonErrorCode dmuon_lend_catch_up(dmuon_lend *lend, int group, int reduces) {
   pass_over(lend, group);
   for (;;) {
-    DMUON_TRY(reduce_before_fetch(lend, group));
+    if (reduces) DMUON_TRY(reduce_before_fetch(lend, group));
     const dmuon_order before = lend->sequence;
     const dmuon_order_item item = dmuon_order_fetch(&lend->sequence, group);
     if (item.group < 0) return DMUON_SUCCESS;
@@ -106,7 +105,7 @@ void dmuon_lend_empty_places(dmuon_lend *lend) {
 DMuonErrorCode dmuon_lend_turn(dmuon_lend *lend) {
   if (lend->sequence.order == DMUON_ORDER_PROGRAM || lend->sequence.backward_has_begun)
     return DMUON_SUCCESS;
-  DMUON_TRY(dmuon_lend_catch_up(lend, lend->groups.count - 1));
+  DMUON_TRY(dmuon_lend_catch_up(lend, lend->groups.count - 1, 0));
   dmuon_lend_empty_places(lend);
   dmuon_order_turn(&lend->sequence);
   return DMUON_SUCCESS;
@@ -160,12 +159,12 @@ DMuonErrorCode dmuon_lend_prefetch(dmuon_lend *lend, int group) {
 }
 
 /* The values of group are there, or on their way; its place is open. */
-DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group) {
+DMuonErrorCode dmuon_lend_open_values(dmuon_lend *lend, int group, int is_backward) {
   const dmuon_group_plan *plan = dmuon_lend_plan(lend, group);
   if (plan->part_count == 0) return DMUON_SUCCESS;
   /* What was kept since forward has no turn in backward that others would have to come before. */
   if (plan->is_z2 && lend->sequence.backward_has_begun) return DMUON_SUCCESS;
-  DMUON_TRY(dmuon_lend_catch_up(lend, group));
+  DMUON_TRY(dmuon_lend_catch_up(lend, group, is_backward));
   if (plan->is_z2) return fetch_z2(lend, group);
   int place = dmuon_pool_find(&lend->values, group);
   if (place < 0 && lend->sequence.order == DMUON_ORDER_REGISTERED)

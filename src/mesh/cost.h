@@ -1,5 +1,5 @@
 /* What communication along an axis costs: a latency and a bandwidth, from the machine, and what
- * follows from them. Pure; measure.c replaces the figures by measured ones when asked. */
+ * follows from them. Pure; links.c replaces the figures by measured ones when asked. */
 #ifndef DMUON_MESH_COST_H
 #define DMUON_MESH_COST_H
 

@@ -69,7 +69,9 @@ static void add_missing(const dmuon_transport_choice *choice, int size,
   }
   if (named < choice->missing) dmuon_text_add(text, " and %d more", choice->missing - named);
   dmuon_text_add(text, choice->missing > 1 ? " have no GPU (" : " has no GPU (");
-  if (choice->missing > 1) dmuon_text_add(text, "rank %d: ", choice->ranks[0]);
+  /* Mostly it says by itself whose words they are. */
+  if (choice->missing > 1 && strncmp(why, "rank ", 5) != 0)
+    dmuon_text_add(text, "rank %d: ", choice->ranks[0]);
   dmuon_text_add(text, "%s)", why);
 }
 

@@ -67,8 +67,10 @@ DMuonErrorCode DMuonMeshCopy(DMuonMesh mesh, void *dst, const void *src, int64_t
                (long long)bytes);
   const DMuonDeviceOps *ops = mesh->device->ops;
   if (!mesh->copies) DMUON_TRY(ops->queue_create(mesh->device, 0, &mesh->copies));
-  /* Behind the caller's stream, which is behind all that was lent to him. */
+  /* Behind the caller's stream, which is behind all that was lent to him. That is waited for before
+   * the copy, not by it: a copy of pageable memory waits without looking at anything else. */
   DMuonErrorCode code = ops->reclaim(mesh->copies, dst, bytes, 1);
+  if (!code) code = ops->queue_sync(mesh->copies);
   if (!code) code = ops->copy(mesh->copies, dst, src, bytes);
   DMuonErrorCode done = ops->queue_sync(mesh->copies);
   dmuon_mesh_break(mesh, code ? code : done);

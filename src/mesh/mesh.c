@@ -20,7 +20,7 @@ static const dmuon_option_spec mesh_specs[] = {
     {"replicate", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, replicate), "decide", -1,
      INT32_MAX, NULL, "ranks of the replicate axis"},
     {"shard", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, shard), "decide", -1, INT32_MAX, NULL,
-     "ranks of the shard axis; decide: those of a node"},
+     "ranks of the shard axis; decide: those of an island"},
     {"tp", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, tp), "decide", -1, INT32_MAX, NULL,
      "ranks of the tp axis; decide: 1"},
     {"node_size", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, node_size), "0", 0, INT32_MAX,
@@ -37,7 +37,8 @@ static const dmuon_option_spec mesh_specs[] = {
     {"timeout", DMUON_OPTION_REAL, offsetof(dmuon_mesh_settings, timeout), "300", 0, 1e9, NULL,
      "longest wait for another rank in seconds; 0: for ever"},
     {"device", DMUON_OPTION_STRING, offsetof(dmuon_mesh_settings, device), "host", 0, 0, NULL,
-     "host, host:deferred,seed=N, host:trace; trace on a plan mesh"},
+     "host, host:deferred,seed=N,staged,trace; cuda, cuda:ordinal=N,tf32,batched,staged,trace; "
+     "trace on a plan mesh"},
     {"reduce", DMUON_OPTION_ENUM, offsetof(dmuon_mesh_settings, reduce), "ordered", 0, 0,
      reduce_names, "sums of a GPU: in the one order, or as NCCL adds them"},
     {"reduce_fanin", DMUON_OPTION_INT, offsetof(dmuon_mesh_settings, reduce_fanin), "32", 1,

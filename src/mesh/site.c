@@ -66,17 +66,12 @@ static topology_word word_of(const char *topology) {
   return WORD_GIVEN;
 }
 
-static int is_word(const char *text, const char *word) {
-  const size_t length = strlen(word);
-  return strncmp(text, word, length) == 0 && (text[length] == 0 || text[length] == ':');
-}
-
 /* Ranks on the CPUs of one node, or of nodes that are only pretended: whatever the machine is, it
  * changes neither sizes nor costs. */
 static int is_worth_looking(DMuonMesh mesh, const dmuon_site *site) {
   if (mesh->settings.bind != DMUON_BIND_NONE) return 1;
   if (mesh->settings.node_size > 0) return 0;
-  return site->nodes > 1 || !is_word(mesh->settings.device, "host");
+  return site->nodes > 1 || dmuon_backend_may_be_missing(mesh->settings.device);
 }
 
 /* What this rank knows of the machine: all of it (described, on rank 0), its node (that node's
@@ -201,7 +196,7 @@ DMuonErrorCode dmuon_site_find_gpus(DMuonMesh mesh, dmuon_site *site) {
   dmuon_memory *memory = &mesh->context.memory;
   DMuonErrorCode code = DMUON_SUCCESS;
   if (!dmuon_site_machine(site)) return DMUON_SUCCESS;
-  if (!is_word(mesh->settings.device, "host")) {
+  if (dmuon_backend_may_be_missing(mesh->settings.device)) {
     int *said = NULL;
     code = dmuon_memory_alloc(memory, site->size, sizeof *said, &said);
     DMUON_TRY(dmuon_mesh_agree_error(mesh, looking, code));

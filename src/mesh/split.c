@@ -193,7 +193,7 @@ DMuonErrorCode dmuon_split_islands(dmuon_memory *memory, const dmuon_machine *ma
 
 /* ---- levels ---- */
 
-/* levels[0][i] = lowest rank j with the same parent domain and the same key. */
+/* out[i] = the lowest rank with rank i's parent domain and key. */
 static DMuonErrorCode refine(dmuon_memory *memory, int size, const int *parent, const int *key,
                              int keys, int *out) {
   int *first = NULL;

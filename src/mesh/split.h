@@ -56,7 +56,7 @@ DMuonErrorCode dmuon_split_levels(dmuon_memory *memory, const dmuon_machine *mac
                                   const dmuon_rank_place *places, const int *island,
                                   const int *node, int *levels[DMUON_SPLIT_LEVELS]);
 
-/* "NVLink domains", "nodes", and a clause that says why. */
+/* "NVLink domain", "node", and a clause that says why. */
 const char *dmuon_split_name(const dmuon_split *split);
 const char *dmuon_split_explain(const dmuon_split *split);
 

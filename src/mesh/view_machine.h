@@ -6,7 +6,7 @@
 
 /* Nodes, machine, islands, sizes, each with its reason. */
 void dmuon_view_machine(DMuonMesh mesh, dmuon_text *text);
-/* ", over NVLink, 450 GB/s, 6 us (typical)": what carries an axis; nothing where nothing is sent.
+/* ", over NVLink, 450 GB/s, 6 us (estimated)": what carries an axis; nothing where nothing is sent.
  */
 void dmuon_view_link(DMuonMesh mesh, int axis, dmuon_text *text);
 /* Which GPU and which cores each rank of a node should have, or has. */

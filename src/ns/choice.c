@@ -3,9 +3,10 @@
  *
  *   {"dmuon_ns_choices": 1, "device": "host",
  *    "entries": [{"small": 1024, "big": 4096, "dtype": "fp16", "variant": "gram", "batch": 2,
- *                 "seconds": {"gram": 0.0011, "direct": 0.0020}}]}
+ *                 "tile": 256, "seconds": {"gram": 0.0011, "direct": 0.0020}}]}
  *
- * device and seconds are for people; batch may be left out. Nothing else may stand there. */
+ * device and seconds are for people; batch and tile may be left out; tile 0 says that products are
+ * not cut. Nothing else may stand there. */
 #include "ns/choice.h"
 
 #include <math.h>
@@ -54,6 +55,9 @@ static DMuonErrorCode check_choice(const dmuon_ns_choice *c) {
                dmuon_ns_variant_name(c->variant));
   if (c->batch < 0)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "batch is %lld; at least 1, or left out", (long long)c->batch);
+  if (c->tile < -1)
+    DMUON_FAIL(DMUON_ERR_ARGUMENT, "tile is %lld; at least 0 (not cut), or left out",
+               (long long)c->tile);
   for (int v = 0; v < 3; v++)
     if (!(c->seconds[v] >= 0 && isfinite(c->seconds[v])))
       DMUON_FAIL(DMUON_ERR_ARGUMENT, "seconds are %g; at least 0", c->seconds[v]);
@@ -133,9 +137,11 @@ static DMuonErrorCode check_keys(json_t *object, int count, const char *const *n
 }
 
 static DMuonErrorCode read_entry(json_t *entry, dmuon_ns_choice *choice) {
-  static const char *const names[] = {"small", "big", "dtype", "variant", "batch", "seconds"};
+  static const char *const names[] = {"small", "big",  "dtype",  "variant",
+                                      "batch", "tile", "seconds"};
   const char *dtype = json_string_value(json_object_get(entry, "dtype"));
   json_t *batch = json_object_get(entry, "batch"), *seconds = json_object_get(entry, "seconds");
+  json_t *tile = json_object_get(entry, "tile");
   if (!json_is_object(entry)) DMUON_FAIL(DMUON_ERR_FORMAT, "it is no object");
   DMUON_TRY(check_keys(entry, (int)(sizeof names / sizeof *names), names));
   DMUON_TRY(read_side(entry, "small", &choice->small));
@@ -147,6 +153,11 @@ static DMuonErrorCode read_entry(json_t *entry, dmuon_ns_choice *choice) {
   if (batch && choice->batch < 1)
     DMUON_FAIL(DMUON_ERR_FORMAT, "batch is %lld; at least 1, or left out",
                (long long)choice->batch);
+  if (tile) DMUON_TRY(read_side(entry, "tile", &choice->tile));
+  if (tile && choice->tile < 0)
+    DMUON_FAIL(DMUON_ERR_FORMAT, "tile is %lld; at least 0 (not cut), or left out",
+               (long long)choice->tile);
+  if (tile && choice->tile == 0) choice->tile = -1;
   if (seconds) DMUON_TRY(read_seconds(seconds, choice));
   return DMUON_SUCCESS;
 }
@@ -217,6 +228,7 @@ static json_t *entry_json(const dmuon_ns_choice *c) {
       json_object_set_new(seconds, dmuon_ns_variant_name((dmuon_ns_variant)v),
                           json_real(c->seconds[v]));
   if (c->batch > 0) json_object_set_new(entry, "batch", json_integer(c->batch));
+  if (c->tile != 0) json_object_set_new(entry, "tile", json_integer(c->tile > 0 ? c->tile : 0));
   if (json_object_size(seconds) > 0)
     json_object_set_new(entry, "seconds", seconds);
   else

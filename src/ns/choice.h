@@ -1,4 +1,5 @@
-/* Choices by shape: which form runs, and how many matrices together, where somebody measured it.
+/* Choices by shape: which form runs, how many matrices together, and how a device that cuts
+ * symmetric products into tiles does so, where somebody measured it.
  * What is not listed follows the rule of plan.c. A table is text (JSON), so that it can be saved
  * and every rank can read the same; whether all ranks did is compared with the other settings. */
 #ifndef DMUON_NS_CHOICE_H
@@ -15,6 +16,7 @@ typedef struct {
   DMuonDType dtype;         /* of the iteration */
   dmuon_ns_variant variant; /* GRAM or DIRECT */
   int64_t batch;            /* matrices together; 0: by rule */
+  int64_t tile;             /* side of tiles; 0: by the device's rule, -1: products are not cut */
   double seconds[3];        /* measured, by variant, of one matrix; 0: not told */
 } dmuon_ns_choice;
 

@@ -1,6 +1,7 @@
 /* Measuring which form runs faster for a shape, on the object's device, and keeping it: how a table
  * of choices comes to be. Decides what is compared (both forms one by one, then the faster one with
- * more and more matrices together) and what is a gain; nothing measures unless asked to. */
+ * its symmetric products cut in other ways, then with more and more matrices together) and what is
+ * a gain; nothing measures unless asked to. */
 #include "ns/ns.h"
 
 #include "base/json.h"
@@ -14,6 +15,7 @@ typedef struct {
   int64_t rows, cols;
   DMuonDType dtype;
   int repeat;
+  int64_t tile; /* of the plans that are made */
   void *matrices;
   double *stamps; /* [2] */
 } bench;
@@ -54,6 +56,7 @@ static DMuonErrorCode plan_of(const bench *b, dmuon_ns_recipe *recipe, dmuon_ns_
   recipe->batch = batch;
   DMUON_TRY(dmuon_ns_plan_make(recipe, b->rows, b->cols, b->dtype, plan));
   dmuon_ns_plan_batch(plan, batch);
+  plan->tile = b->tile;
   return dmuon_ns_prepare(b->ns, plan);
 }
 
@@ -71,7 +74,37 @@ static int64_t most_together(const bench *b, dmuon_ns_recipe *recipe, dmuon_ns_v
   return most;
 }
 
-static DMuonErrorCode compare_forms(const bench *b, dmuon_ns_choice *choice) {
+/* The time of the chosen form with so many together and such tiles; the best so far runs once more,
+ * for machines that drift. */
+static DMuonErrorCode against_best(bench *b, dmuon_ns_recipe *recipe, const dmuon_ns_choice *choice,
+                                   int64_t batch, int64_t tile, double *seconds, double *best) {
+  dmuon_ns_plan plan;
+  double again = 0;
+  b->tile = tile;
+  DMUON_TRY(plan_of(b, recipe, choice->variant, batch, &plan));
+  DMUON_TRY(time_plan(b, &plan, seconds));
+  b->tile = choice->tile;
+  DMUON_TRY(plan_of(b, recipe, choice->variant, choice->batch, &plan));
+  DMUON_TRY(time_plan(b, &plan, &again));
+  if (again < *best) *best = again;
+  return DMUON_SUCCESS;
+}
+
+/* Not cut, and squares from 128 on, beside the device's own rule. */
+static DMuonErrorCode compare_tiles(bench *b, dmuon_ns_recipe *recipe, dmuon_ns_choice *choice,
+                                    double *best) {
+  choice->batch = 1;
+  for (int64_t tile = -1; tile < 0 || 2 * tile <= choice->small; tile = tile < 0 ? 128 : 2 * tile) {
+    double seconds = 0;
+    DMUON_TRY(against_best(b, recipe, choice, 1, tile, &seconds, best));
+    if (seconds >= GAIN * *best) continue;
+    *best = seconds;
+    choice->tile = tile;
+  }
+  return DMUON_SUCCESS;
+}
+
+static DMuonErrorCode compare_forms(bench *b, dmuon_ns_choice *choice) {
   dmuon_ns_recipe recipe = b->ns->recipe; /* shares its arrays */
   dmuon_ns_plan plan;
   recipe.choices = (dmuon_ns_choices){0, NULL};
@@ -87,15 +120,12 @@ static DMuonErrorCode compare_forms(const bench *b, dmuon_ns_choice *choice) {
                         ? DMUON_NS_GRAM
                         : DMUON_NS_DIRECT;
   double best = choice->seconds[choice->variant];
+  if (b->ns->device->cuts_products) DMUON_TRY(compare_tiles(b, &recipe, choice, &best));
   const int64_t most = most_together(b, &recipe, choice->variant);
   choice->batch = 1;
   for (int64_t batch = 2; batch <= most; batch *= 2) {
-    double seconds = 0, again = 0; /* the best so far runs once more, for machines that drift */
-    DMUON_TRY(plan_of(b, &recipe, choice->variant, batch, &plan));
-    DMUON_TRY(time_plan(b, &plan, &seconds));
-    DMUON_TRY(plan_of(b, &recipe, choice->variant, choice->batch, &plan));
-    DMUON_TRY(time_plan(b, &plan, &again));
-    if (again < best) best = again;
+    double seconds = 0;
+    DMUON_TRY(against_best(b, &recipe, choice, batch, choice->tile, &seconds, &best));
     if (seconds >= GAIN * best) continue;
     best = seconds;
     choice->batch = batch;
@@ -148,6 +178,7 @@ DMuonErrorCode DMuonNewtonSchulzMeasure(DMuonNewtonSchulz ns, int64_t rows, int6
   dmuon_ns_plan plan;
   DMUON_TRY(dmuon_ns_plan_make(&ns->recipe, rows, cols, dtype, &plan)); /* size and dtype */
   DMuonErrorCode code = measure(&b, &choice);
+  if (code) dmuon_queue_settle(ns->device, ns->queue, code);
   ns->device->ops->free(ns->device, b.matrices);
   ns->device->ops->free_host(ns->device, b.stamps);
   DMUON_TRY(code);

@@ -403,8 +403,11 @@ DMuonErrorCode DMuonNewtonSchulzApplyBatch(DMuonNewtonSchulz ns, int64_t batch, 
     for (int64_t k = 0; k < count; k++)
       matrices[k] = (dmuon_ns_matrix){dmuon_dtype_at(in, (done + k) * stridein, dtype), from,
                                       dmuon_dtype_at(out, (done + k) * strideout, dtype), to, 1.0};
-    DMUON_TRY(dmuon_ns_issue_batch(ns->queue, ns->device, &plan, count, matrices, dtype, dtype,
-                                   ns->workspace));
+    DMuonErrorCode code = dmuon_ns_issue_batch(ns->queue, ns->device, &plan, count, matrices, dtype,
+                                               dtype, ns->workspace);
+    if (code)
+      dmuon_queue_settle(ns->device, ns->queue, code); /* the caller's memory is his again */
+    DMUON_TRY(code);
     DMUON_TRY(ns->device->ops->queue_sync(ns->queue));
   }
   return DMUON_SUCCESS;

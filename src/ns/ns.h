@@ -1,5 +1,6 @@
 /* Newton-Schulz: from settings to a recipe (recipe.c), from a recipe to a plan for one shape
- * (plan.c, pure; choice.c: what somebody measured), and from a plan to operations on a queue (run.c). The iteration X <- aX +
+ * (plan.c, pure; choice.c: what somebody measured), and from a plan to operations on a queue
+ * (run.c). The iteration X <- aX +
  * b(XX^T)X + c(XX^T)^2 X drives every singular value of the Frobenius-normalised matrix through one
  * scalar polynomial; the direct form computes it as written, the Gram form on the small side only,
  * with restarts. */
@@ -93,6 +94,7 @@ typedef struct {
   const dmuon_ns_recipe *recipe;
   double flops;  /* of the variant, symmetric products at half work */
   int64_t batch; /* so many matrices together at most; 1 unless plan_batch says more */
+  int64_t tile;  /* of symmetric products, as in dmuon_batch */
   int64_t workspace_bytes;
   int64_t operations; /* issued at most, for matrices of one strip; each further strip of the input
                          and of the output is one more */

@@ -131,6 +131,7 @@ DMuonErrorCode dmuon_ns_plan_make(const dmuon_ns_recipe *recipe, int64_t rows, i
   made.stage =
       dtype == DMUON_FLOAT64 || made.iterate == DMUON_FLOAT64 ? DMUON_FLOAT64 : DMUON_FLOAT32;
   choose_variant(&made);
+  if (measured(&made)) made.tile = measured(&made)->tile;
   if (made.variant == DMUON_NS_GRAM && refuses_gram(recipe, made.iterate)) {
     DMUON_FAIL(DMUON_ERR_ARGUMENT,
                "a bf16 Gram iteration of %d steps without a restart is not accurate; give "

@@ -118,9 +118,9 @@ void dmuon_ns_recipe_print(const dmuon_ns_recipe *recipe, dmuon_text *text) {
     dmuon_text_add(text, "ns_restart %d=%d\n", i, recipe->restarts[i]);
   for (int i = 0; i < recipe->choices.count; i++) {
     const dmuon_ns_choice *c = &recipe->choices.entries[i];
-    dmuon_text_add(text, "ns_choice %lld x %lld in %s=%s, batch %lld\n", (long long)c->small,
-                   (long long)c->big, dmuon_dtype_name(c->dtype), dmuon_ns_variant_name(c->variant),
-                   (long long)c->batch);
+    dmuon_text_add(text, "ns_choice %lld x %lld in %s=%s, batch %lld, tile %lld\n",
+                   (long long)c->small, (long long)c->big, dmuon_dtype_name(c->dtype),
+                   dmuon_ns_variant_name(c->variant), (long long)c->batch, (long long)c->tile);
   }
 }
 

@@ -40,13 +40,13 @@ static DMuonErrorCode copy_squares(const run *r, void *dst, const void *src) {
 
 /* dst = X X^T */
 static DMuonErrorCode gram_of_x(const run *r, void *dst) {
-  const dmuon_batch batch = {r->count, r->big, 0, r->small};
+  const dmuon_batch batch = {r->count, r->big, 0, r->small, r->plan->tile};
   return r->ops->syrk(r->queue, r->dtype, r->m, r->n, 1.0, r->x, r->n, 0.0, dst, r->m, &batch);
 }
 
 /* dst = b a + c a^2, a symmetric */
 static DMuonErrorCode quadratic(const run *r, double b, double c, const void *a, void *dst) {
-  const dmuon_batch batch = {r->count, r->small, 0, r->small};
+  const dmuon_batch batch = {r->count, r->small, 0, r->small, r->plan->tile};
   DMUON_TRY(copy_squares(r, dst, a));
   return r->ops->syrk(r->queue, r->dtype, r->m, r->m, c, a, r->m, b, dst, r->m, &batch);
 }
@@ -54,7 +54,7 @@ static DMuonErrorCode quadratic(const run *r, double b, double c, const void *a,
 /* dst = alpha b + a b, dst neither of them */
 static DMuonErrorCode shifted_product(const run *r, double alpha, const void *a, const void *b,
                                       void *dst) {
-  const dmuon_batch batch = {r->count, r->small, r->small, r->small};
+  const dmuon_batch batch = {r->count, r->small, r->small, r->small, r->plan->tile};
   DMUON_TRY(copy_squares(r, dst, b));
   return r->ops->gemm(r->queue, r->dtype, 0, 0, r->m, r->m, r->m, 1.0, a, r->m, b, r->m, alpha, dst,
                       r->m, &batch);
@@ -63,7 +63,7 @@ static DMuonErrorCode shifted_product(const run *r, double alpha, const void *a,
 /* The same where a and b are symmetric and commute. */
 static DMuonErrorCode shifted_symmetric(const run *r, double alpha, const void *a, const void *b,
                                         void *dst) {
-  const dmuon_batch batch = {r->count, r->small, r->small, r->small};
+  const dmuon_batch batch = {r->count, r->small, r->small, r->small, r->plan->tile};
   DMUON_TRY(copy_squares(r, dst, b));
   return r->ops->gemm_symmetric(r->queue, r->dtype, r->m, 1.0, a, r->m, b, r->m, alpha, dst, r->m,
                                 &batch);
@@ -80,7 +80,7 @@ static DMuonErrorCode shifted_copy(const run *r, double alpha, const void *a, vo
 
 /* X <- alpha X + Q X */
 static DMuonErrorCode apply_q(run *r, double alpha, const void *q) {
-  const dmuon_batch batch = {r->count, r->small, r->big, r->big};
+  const dmuon_batch batch = {r->count, r->small, r->big, r->big, 0};
   if (alpha != 0)
     DMUON_TRY(
         r->ops->copy(r->queue, r->y, r->x, ((r->count - 1) * r->big + r->m * r->n) * r->bytes));

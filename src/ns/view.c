@@ -71,6 +71,8 @@ static void view_choices(dmuon_text *text, DMuonNewtonSchulz ns) {
     dmuon_text_add(text, "    %6lld x %-6lld %s  %-6s", (long long)c->small, (long long)c->big,
                    dmuon_dtype_name(c->dtype), dmuon_ns_variant_name(c->variant));
     if (c->batch > 0) dmuon_text_add(text, "  %lld together", (long long)c->batch);
+    if (c->tile > 0) dmuon_text_add(text, "  tiles of %lld", (long long)c->tile);
+    if (c->tile < 0) dmuon_text_add(text, "  no tiles");
     if (c->seconds[DMUON_NS_GRAM] > 0)
       dmuon_text_add(text, "  gram %.3g s", c->seconds[DMUON_NS_GRAM]);
     if (c->seconds[DMUON_NS_DIRECT] > 0)

@@ -288,12 +288,21 @@ static void fill_links(view *v, dmuon_machine_kind *kind) {
   dmuon_machine_join(kind, to_switch);
 }
 
+/* Cores that processes may use: binding counts those. */
+static int count_cores(hwloc_topology_t topology) {
+  hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(topology);
+  hwloc_obj_type_t type = HWLOC_OBJ_CORE;
+  int count = 0;
+  if (hwloc_get_nbobjs_by_type(topology, type) <= 0) type = HWLOC_OBJ_PU;
+  for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(topology, type, o));)
+    count += hwloc_bitmap_intersects(o->cpuset, allowed);
+  return count;
+}
+
 static void fill_kind(view *v, dmuon_machine_kind *kind) {
   int packages = hwloc_get_nbobjs_by_type(v->topology, HWLOC_OBJ_PACKAGE);
-  int cores = hwloc_get_nbobjs_by_type(v->topology, HWLOC_OBJ_CORE);
-  if (cores <= 0) cores = hwloc_get_nbobjs_by_type(v->topology, HWLOC_OBJ_PU);
   kind->packages = packages > 0 ? packages : 0;
-  kind->cores = cores > 0 ? cores : 0;
+  kind->cores = count_cores(v->topology);
   kind->numa_nodes = numa_index(v->topology, NULL);
   find_devices(v);
   sort_devices(v->gpus, v->gpu_count);

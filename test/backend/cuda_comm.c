@@ -149,6 +149,56 @@ static void run_two(const char *implicit) {
   }
 }
 
+/* One communicator on two queues with nothing between them: its memory must not be mixed up. */
+static void run_two_queues(const char *implicit, int fanin) {
+  enum { N = 300, ROUNDS = 4 };
+  static dmuon_context context;
+  dmuon_bootstrap *bootstrap = NULL;
+  conformance_side sides[2] = {{0}};
+  void *arrays[2] = {NULL};
+  double values[N];
+  int order[64];
+  int64_t wrong = 0;
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", implicit, 1);
+  setenv("CUDA_DOUBLE_NCCL_VERSION", "22809", 1);
+  for (int i = 0; i < tap_size; i++) order[i] = i;
+  for (int i = 0; i < N; i++) values[i] = tap_rank + i;
+  dmuon_context_init(&context);
+  DMuonErrorCode code = dmuon_bootstrap_create(&context, MPI_COMM_WORLD, 60, &bootstrap);
+  if (!code) code = dmuon_bootstrap_split(bootstrap, 1, tap_size, 1, order);
+  if (!code) code = make_device(&context, 0, &sides[0].device);
+  if (!code)
+    code = dmuon_cuda_comm_ops.create(sides[0].device, bootstrap, DMUON_AXIS_SHARD,
+                                      DMUON_ROLE_REDUCE, &sides[0].comm);
+  if (!code) sides[0].comm->fanin = fanin;
+  sides[1] = sides[0];
+  for (int q = 0; q < 2; q++) {
+    if (!code) code = sides[q].device->ops->queue_create(sides[q].device, 0, &sides[q].queue);
+    arrays[q] = conformance_array(&sides[q], values, sizeof values, &code);
+  }
+  for (int round = 0; round < ROUNDS; round++)
+    for (int q = 0; q < 2 && !code; q++)
+      code = sides[q].comm->ops->all_reduce(sides[q].queue, sides[q].comm, N, DMUON_FLOAT64,
+                                            arrays[q]);
+  double first = 0;
+  for (int r = 0; r < tap_size; r++) first += r;
+  for (int q = 0; q < 2; q++) {
+    if (!code) code = conformance_copy(&sides[q], arrays[q], values, sizeof values, 0);
+    for (int i = 0; i < N && !code; i++)
+      wrong += values[i] != (first + (double)tap_size * i) * pow(tap_size, ROUNDS - 1);
+  }
+  if (code) tap_diag("%s", DMuonErrorGetMessage());
+  tap_ok(!code && !wrong, "one communicator on two queues, launch order implicit %s, fanin %d",
+         implicit, fanin);
+  if (code) return;
+  for (int q = 0; q < 2; q++) sides[q].device->ops->free(sides[q].device, arrays[q]);
+  sides[0].comm->ops->free(sides[0].comm);
+  for (int q = 0; q < 2; q++) sides[q].device->ops->queue_destroy(sides[q].queue);
+  sides[0].device->ops->destroy(sides[0].device);
+  dmuon_bootstrap_destroy(&bootstrap);
+  dmuon_context_free(&context);
+}
+
 int main(int argc, char **argv) {
   static const variant variants[] = {
       {"ordered", &dmuon_cuda_comm_ops, 0, 0, "1", "22809", "launch order implicit"},
@@ -160,5 +210,8 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) run(&variants[i]);
   run_two("0");
   run_two("1");
+  run_two_queues("0", 32);
+  run_two_queues("1", 32);
+  run_two_queues("1", 1);
   return tap_mpi_done();
 }

@@ -311,7 +311,7 @@ static void test_batches(void) {
       must(suite.ops->queue_sync(suite.queue));
       memcpy(all.value, one.value, (size_t)one.n * sizeof(double));
       array_push(&all);
-      const dmuon_batch batch = {COUNT, stride, stride, stride};
+      const dmuon_batch batch = {COUNT, stride, stride, stride, 0};
       for (int i = -1; i < COUNT; i++) {
         const dmuon_batch *how = i < 0 ? &batch : NULL;
         const int64_t at = i < 0 ? 0 : i * stride;

@@ -24,9 +24,9 @@ ours() {
   env LD_LIBRARY_PATH="$root/lib${cuda_path:+:$cuda_path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
     OPAL_PREFIX="$root" OPAL_BINDIR="$root/bin" OPAL_LIBDIR="$root/lib" OPAL_PKGLIBDIR="$root/lib/openmpi3" \
     OPAL_DATADIR="$root/share" OPAL_PKGDATADIR="$root/share/openmpi" OPAL_SYSCONFDIR="$root/etc" \
-    OMPI_MCA_mca_base_component_path="$root/lib/openmpi3" PMIX_MCA_mca_base_component_path="$root/lib/pmix" \
+    OMPI_MCA_mca_base_component_path="$root/lib/openmpi3" PMIX_INSTALL_PREFIX="$root/pmix2" PMIX_MCA_mca_base_component_path="$root/pmix2/lib/pmix" \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=sh \
+    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=sh PMIX_MCA_pcompress_base_silence_warning=1 \
     OMPI_MCA_btl_vader_single_copy_mechanism=none OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 "$@"
 }
 mpi() {

@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: pack.sh BUILD-DIRECTORY [FOLDER]}
 folder=${2:-$here/../../gpu_pack}
 rm -rf "$folder"
-mkdir -p "$folder/root/bin" "$folder/root/lib/openmpi3" "$folder/root/lib/pmix" "$folder/root/share" "$folder/root/include"
+mkdir -p "$folder/root/bin" "$folder/root/lib/openmpi3" "$folder/root/pmix2/lib/pmix" "$folder/root/share" "$folder/root/include"
 folder=$(cd "$folder" && pwd)
 root=$folder/root
 machine=$(gcc -print-multiarch)
@@ -35,10 +35,10 @@ done
 cp -R /usr/share/openmpi "$root/share/"
 cp -RL "$libraries/openmpi/include" "$root/include/openmpi"
 rm -rf "$root/include/openmpi/openmpi/ompi/mpi/java"
-find "$libraries" -path '*pmix*' -name 'mca_*.so' | while read -r plugin; do
-  case $plugin in *psec_munge* | *ucx* | *ofi*) ;; *) cp -L "$plugin" "$root/lib/pmix/" ;; esac
+for plugin in "$libraries"/pmix2/lib/pmix/*.so; do
+  case $plugin in *munge* | *slurm* | *ucx* | *ofi*) ;; *) cp -L "$plugin" "$root/pmix2/lib/pmix/" ;; esac
 done
-[ ! -d /usr/share/pmix ] || cp -R /usr/share/pmix "$root/share/"
+cp -RL "$libraries/pmix2/share" "$root/pmix2/"
 cp -L /usr/include/jansson.h /usr/include/jansson_config.h "$root/include/" 2>/dev/null ||
   cp -L /usr/include/jansson.h "/usr/include/$machine/jansson_config.h" "$root/include/"
 blas=$(find "$libraries" -name 'libopenblas*.so.0' | sort | head -n 1)
@@ -48,7 +48,7 @@ cp -L "$blas" "$root/lib/libopenblas.so.0"
 
 # ---- libraries below all of these, but for the C library
 for name in libmpi.so.40 libjansson.so.4; do cp -L "$libraries/$name" "$root/lib/"; done
-find "$root/bin" "$root/lib" -type f | while read -r file; do ldd "$file" 2>/dev/null || true; done |
+find "$root/bin" "$root/lib" "$root/pmix2" -type f | while read -r file; do ldd "$file" 2>/dev/null || true; done |
   sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u | while read -r name path; do
   case $name in
     libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libutil.so.* | ld-linux* | libresolv.so.*) ;;
@@ -57,7 +57,7 @@ find "$root/bin" "$root/lib" -type f | while read -r file; do ldd "$file" 2>/dev
 done
 for name in mpi:40 openblas:0 jansson:4; do ln -s "lib${name%:*}.so.${name#*:}" "$root/lib/lib${name%:*}.so"; done
 chmod -R u+w "$root"
-strip --strip-unneeded "$root"/lib/*.so.* "$root"/lib/*/*.so 2>/dev/null || true
+strip --strip-unneeded "$root"/lib/*.so.* "$root"/lib/*/*.so "$root"/pmix2/lib/pmix/*.so 2>/dev/null || true
 (cd "$root" && tar -cf - . | xz -6 -T0 >"$folder/root.tar.xz")
 rm -rf "$root"
 cp "$here/gpu_check.sh" "$folder/"

@@ -28,9 +28,9 @@ says '^  islands: *1 island of 4 ranks: NVLink domains' "NVLink joins them"
 says '^  shard: .*over NVLink, 450 GB/s' "and carries the shard axis"
 says '^      1: GPU 1 (0000:02:00.0, near mlx5_1).*; GPU 2 proposed$' "what is used, and what would be"
 
-DMUON_DOUBLE_GPUS=8 hello 4
+CUDA_DOUBLE_GPUS=8 hello 4
 says 'up to 4 ranks share one, 7 GPUs without a rank$' "all on the current GPU"
-DMUON_DOUBLE_GPUS=8 hello 4 -dmuon_bind gpu
+CUDA_DOUBLE_GPUS=8 hello 4 -dmuon_bind gpu
 point $? "bind gpu"
 says '^  GPUs: *each rank has one, 4 GPUs without a rank$' "each rank on one of its own"
 says '^      3: GPU 6 (0000:07:00.0, near mlx5_6)' "as proposed"

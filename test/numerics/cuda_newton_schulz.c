@@ -7,6 +7,7 @@
 #include "mesh/mesh.h"
 #include "ns/ns.h"
 
+#include "double/double.h"
 #include "spectra.h"
 #include "tap_mpi.h"
 
@@ -156,6 +157,36 @@ static void test_rest(void) {
   DMuonNewtonSchulzDestroy(&ns);
 }
 
+/* Products are cut as the table of choices says: without it not at all at this size. A call for the
+ * tiles fails, where there is one. */
+static void test_told_tiles(void) {
+  static float in[48 * 80], out[48 * 80], cut[48 * 80];
+  static const int64_t tiles[] = {0, 16, -1};
+  spectra_random r = {11};
+  for (int i = 0; i < 48 * 80; i++) in[i] = (float)random_gaussian(&r);
+  for (int t = 0; t < 3; t++) {
+    const dmuon_ns_choice choice = {48, 80, DMUON_FLOAT16, DMUON_NS_GRAM, 1, tiles[t], {0, 0, 0}};
+    DMuonNewtonSchulz ns = make("auto", -1, 0);
+    must(dmuon_ns_choices_add(&mesh->context.memory, &ns->recipe.choices, &choice));
+    memcpy(cut, in, sizeof cut);
+    apply(ns, 1, 48, 80, DMUON_FLOAT32, cut);
+    if (t == 0) memcpy(out, cut, sizeof out);
+    void *device = NULL;
+    must(DMuonMeshAlloc(mesh, sizeof in, &device));
+    must(DMuonMeshCopy(mesh, device, in, sizeof in));
+    double_fail_call("cublasGemmBatchedEx", 1, CUBLAS_STATUS_ALLOC_FAILED);
+    const DMuonErrorCode code =
+        DMuonNewtonSchulzApply(ns, 48, 80, DMUON_FLOAT32, device, 80, device, 80);
+    double_fail_call("cublasGemmBatchedEx", 0, 0);
+    tap_ok(
+        code == (tiles[t] > 0 ? DMUON_ERR_MEMORY : DMUON_SUCCESS) && !memcmp(out, cut, sizeof out),
+        "tile %d in the table: %s, and the same bits from the double", (int)tiles[t],
+        tiles[t] > 0 ? "in tiles" : "not cut");
+    must(DMuonMeshFree(mesh, &device));
+    DMuonNewtonSchulzDestroy(&ns);
+  }
+}
+
 static void open_mesh(const char *device, int64_t tile) {
   must(DMuonMeshCreate(MPI_COMM_WORLD, &mesh));
   must(DMuonMeshSetOption(mesh, "device", device));
@@ -171,6 +202,7 @@ int main(int argc, char **argv) {
   test_batch("gram", 24, 70);
   test_batch("direct", 70, 24);
   test_rest();
+  test_told_tiles();
   DMuonMeshDestroy(&mesh);
   /* Triangles of tiles, as of matrices too large for this test. */
   open_mesh("cuda", 16);

@@ -9,8 +9,9 @@
 #include "tap.h"
 
 #define HEAD "{\"dmuon_ns_choices\": 1, \"entries\": ["
-#define GOOD \
-  "{\"small\": 64, \"big\": 256, \"dtype\": \"fp32\", \"variant\": \"direct\", \"batch\": 3}"
+#define GOOD                                                                                   \
+  "{\"small\": 64, \"big\": 256, \"dtype\": \"fp32\", \"variant\": \"direct\", \"batch\": 3, " \
+  "\"tile\": 32}"
 
 static char path[64];
 static dmuon_memory memory;
@@ -28,7 +29,8 @@ static void test_table(void) {
                          .big = 30 + i * 3 % 5,
                          .dtype = (DMuonDType)(i % 4),
                          .variant = i < 20 ? DMUON_NS_GRAM : DMUON_NS_DIRECT,
-                         .batch = i % 3};
+                         .batch = i % 3,
+                         .tile = i % 5 - 1};
     good = good && !dmuon_ns_choices_add(&memory, &choices, &c);
   }
   tap_ok(good && choices.count == 20, "an entry of a shape that is there replaces it (%d)",
@@ -36,7 +38,7 @@ static void test_table(void) {
   for (int64_t i = 20; i < 40; i++) {
     const dmuon_ns_choice *c =
         dmuon_ns_choices_find(&choices, 1 + i * 7 % 20, 30 + i * 3 % 5, (DMuonDType)(i % 4));
-    good = good && c && c->variant == DMUON_NS_DIRECT && c->batch == i % 3;
+    good = good && c && c->variant == DMUON_NS_DIRECT && c->batch == i % 3 && c->tile == i % 5 - 1;
   }
   tap_ok(good, "each is found");
   tap_ok(!dmuon_ns_choices_find(&choices, 1, 29, DMUON_FLOAT32), "another shape is not");
@@ -46,8 +48,9 @@ static void test_table(void) {
       {.small = 4, .big = 4, .variant = DMUON_NS_AUTO},
       {.small = 4, .big = 4, .variant = DMUON_NS_GRAM, .batch = -1},
       {.small = 4, .big = 4, .variant = DMUON_NS_GRAM, .dtype = (DMuonDType)9},
+      {.small = 4, .big = 4, .variant = DMUON_NS_GRAM, .tile = -2},
   };
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < 6; i++)
     tap_ok(dmuon_ns_choices_add(&memory, &choices, &wrong[i]) == DMUON_ERR_ARGUMENT, "no entry: %s",
            dmuon_error_text());
   tap_is_int(choices.count, 20, "and none was added");
@@ -74,8 +77,11 @@ static void test_wrong_files(void) {
             "0}]}",
        "batch is 0"},
       {HEAD "{\"small\": 64, \"big\": 256, \"dtype\": \"fp32\", \"variant\": \"gram\", \"tile\": "
+            "-128}]}",
+       "tile is -128"},
+      {HEAD "{\"small\": 64, \"big\": 256, \"dtype\": \"fp32\", \"variant\": \"gram\", \"side\": "
             "128}]}",
-       "\"tile\""},
+       "\"side\""},
       {HEAD
        "{\"small\": 64, \"big\": 256, \"dtype\": \"fp32\", \"variant\": \"gram\", \"seconds\": "
        "{\"gram\": \"fast\"}}]}",
@@ -109,20 +115,20 @@ static void test_plans(void) {
     DMuonDType dtype;
     int64_t rows, cols;
     dmuon_ns_variant runs;
-    int64_t batch;
+    int64_t batch, tile;
     const char *reason;
   } cases[] = {
-      {"polar_express", "auto", DMUON_FLOAT32, 64, 256, DMUON_NS_DIRECT, 3, "measured"},
-      {"polar_express", "auto", DMUON_FLOAT32, 256, 64, DMUON_NS_DIRECT, 3, "measured"},
-      {"polar_express", "auto", DMUON_FLOAT64, 64, 256, DMUON_NS_GRAM, 1, "fewer operations"},
-      {"polar_express", "auto", DMUON_FLOAT32, 64, 257, DMUON_NS_GRAM, 1, "fewer operations"},
-      {"polar_express", "auto", DMUON_FLOAT32, 64, 64, DMUON_NS_GRAM, 1, "measured"},
-      {"polar_express", "gram", DMUON_FLOAT32, 64, 256, DMUON_NS_GRAM, 3, "as asked for"},
+      {"polar_express", "auto", DMUON_FLOAT32, 64, 256, DMUON_NS_DIRECT, 3, 32, "measured"},
+      {"polar_express", "auto", DMUON_FLOAT32, 256, 64, DMUON_NS_DIRECT, 3, 32, "measured"},
+      {"polar_express", "auto", DMUON_FLOAT64, 64, 256, DMUON_NS_GRAM, 1, 0, "fewer operations"},
+      {"polar_express", "auto", DMUON_FLOAT32, 64, 257, DMUON_NS_GRAM, 1, 0, "fewer operations"},
+      {"polar_express", "auto", DMUON_FLOAT32, 64, 64, DMUON_NS_GRAM, 1, -1, "measured"},
+      {"polar_express", "gram", DMUON_FLOAT32, 64, 256, DMUON_NS_GRAM, 3, 32, "as asked for"},
   };
-  write_file(
-      HEAD GOOD
-      ", {\"small\": 64, \"big\": 64, \"dtype\": \"fp32\", \"variant\": \"gram\"}, {\"small\": "
-      "64, \"big\": 256, \"dtype\": \"fp16\", \"variant\": \"gram\"}]}");
+  write_file(HEAD GOOD
+             ", {\"small\": 64, \"big\": 64, \"dtype\": \"fp32\", \"variant\": \"gram\", "
+             "\"tile\": 0}, {\"small\": "
+             "64, \"big\": 256, \"dtype\": \"fp16\", \"variant\": \"gram\"}]}");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     dmuon_ns_plan plan;
     DMuonNewtonSchulz ns = NULL;
@@ -133,7 +139,7 @@ static void test_plans(void) {
               dmuon_ns_plan_make(&ns->recipe, cases[i].rows, cases[i].cols, cases[i].dtype, &plan);
     if (!bad) dmuon_ns_plan_batch(&plan, 7);
     tap_ok(!bad && plan.variant == cases[i].runs && plan.batch == cases[i].batch &&
-               strstr(plan.reason, cases[i].reason),
+               plan.tile == cases[i].tile && strstr(plan.reason, cases[i].reason),
            "%s %s %lldx%lld: %s, %lld together (%s)", cases[i].variant,
            dmuon_dtype_name(cases[i].dtype), (long long)cases[i].rows, (long long)cases[i].cols,
            dmuon_ns_variant_name(plan.variant), (long long)plan.batch, plan.reason);
@@ -173,6 +179,8 @@ static void test_measure(void) {
              c->seconds[c->variant] <= c->seconds[DMUON_NS_GRAM] &&
              c->seconds[c->variant] <= c->seconds[DMUON_NS_DIRECT],
          "with the times of both, and the shorter one chosen");
+  ns->recipe.choices.entries[0].tile = 256; /* as a GPU might have it */
+  ns->recipe.choices.entries[1].tile = -1;
   int same = !DMuonNewtonSchulzSaveChoices(ns, path) && !DMuonNewtonSchulzCreate(NULL, &other) &&
              !DMuonNewtonSchulzSetChoices(other, path) && !DMuonNewtonSchulzSetUp(other) &&
              other->recipe.choices.count == 2;
@@ -180,7 +188,7 @@ static void test_measure(void) {
     const dmuon_ns_choice *x = &ns->recipe.choices.entries[i],
                           *y = &other->recipe.choices.entries[i];
     same = x->small == y->small && x->big == y->big && x->dtype == y->dtype &&
-           x->variant == y->variant && x->batch == y->batch &&
+           x->variant == y->variant && x->batch == y->batch && x->tile == y->tile &&
            !memcmp(x->seconds, y->seconds, sizeof x->seconds);
   }
   tap_ok(same, "saved and read: the same");

@@ -153,7 +153,7 @@ DMuonErrorCode dmuon_cuda_gemm(dmuon_queue *queue, DMuonDType dtype, int transpo
   const dmuon_cuda_product p = {
       dtype, transpose_a, transpose_b, m,   n,
       k,     alpha,       beta,        a,   b,
-      c,     lda,         ldb,         ldc, batch ? *batch : (dmuon_batch){1, 0, 0, 0}};
+      c,     lda,         ldb,         ldc, batch ? *batch : (dmuon_batch){.count = 1}};
   if (m <= 0 || n <= 0) return DMUON_SUCCESS;
   DMUON_CUDA_WITHIN(queue->device, gemm(queue, &p));
 }

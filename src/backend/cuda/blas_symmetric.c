@@ -76,7 +76,8 @@ static DMuonErrorCode in_tiles(dmuon_queue *queue, const symmetric *s) {
 }
 
 static dmuon_cuda_tiles choose(const dmuon_cuda_device *device, const dmuon_cuda_product *p) {
-  if (p->k <= 0) return (dmuon_cuda_tiles){0, 0, 0};
+  if (p->k <= 0 || p->batch.tile < 0) return (dmuon_cuda_tiles){0, 0, 0};
+  if (p->batch.tile > 0) return dmuon_cuda_tiles_with(p->m, p->batch.tile, DMUON_CUDA_POINTERS);
   if (device->tile == DMUON_CUDA_TILE_TABLE)
     return dmuon_cuda_tiles_of(p->m, p->dtype, DMUON_CUDA_POINTERS);
   return dmuon_cuda_tiles_with(p->m, device->tile, DMUON_CUDA_POINTERS);
@@ -96,7 +97,7 @@ static DMuonErrorCode run(dmuon_queue *queue, symmetric *s) {
 }
 
 static dmuon_batch batch_of(const dmuon_batch *batch) {
-  return batch ? *batch : (dmuon_batch){1, 0, 0, 0};
+  return batch ? *batch : (dmuon_batch){.count = 1};
 }
 
 DMuonErrorCode dmuon_cuda_syrk(dmuon_queue *queue, DMuonDType dtype, int64_t m, int64_t k,

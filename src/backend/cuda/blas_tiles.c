@@ -1,7 +1,7 @@
 /* The cut with the least work, counted in blocks of 128 x 128, which is what a GPU computes whole.
  * Small tiles waste least on the diagonal; but a product of a batch must be large enough to run at
  * full rate, and a matrix that fills the GPU only once gains nothing by halves. Those bounds are
- * assumptions until they are measured: a session with a GPU replaces this table. */
+ * assumptions, not measured yet. */
 #include "backend/cuda/blas_tiles.h"
 
 enum { BLOCK = 128 };

@@ -72,6 +72,7 @@ static DMuonErrorCode make_comm(dmuon_device *base, dmuon_bootstrap *bootstrap, 
   DMUON_TRY(dmuon_memory_alloc(dmuon_cuda_memory(device), 2 * (int64_t)comm->base.size,
                                sizeof *comm->totals, &comm->totals));
   comm->firsts = comm->totals + comm->base.size;
+  DMUON_TRY(DMUON_CUDA(cudaEventCreateWithFlags, (&comm->chunks_free, cudaEventDisableTiming)));
   /* Small sums are issued without anybody having asked for room. */
   DMUON_TRY(dmuon_cuda_comm_chunks(comm, DMUON_ONE_ROOT_ELEMENTS * (int64_t)sizeof(double),
                                    dmuon_cuda_reduce_chunks(comm)));
@@ -132,6 +133,7 @@ static void cuda_free(dmuon_comm *base) {
   while (*link && *link != comm) link = &(*link)->next;
   if (*link) *link = comm->next;
   for (int i = 0; i < comm->block_count; i++) dmuon_cuda_free(device, comm->blocks[i]);
+  if (comm->chunks_free) (void)cudaEventDestroy(comm->chunks_free);
   if (!device->comms.first) dmuon_cuda_comms_close(device);
   dmuon_cuda_leave(device, previous);
   dmuon_memory_free(comm->totals);

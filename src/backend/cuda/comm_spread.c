@@ -46,7 +46,8 @@ DMuonErrorCode dmuon_cuda_gather_segments(dmuon_queue *queue, dmuon_comm *base, 
   scope s = enter(queue, base, "gathering segments");
   DMuonErrorCode code = dmuon_cuda_comm_check_segments(s.comm, s.name, segment_count, segments);
   if (!code) code = spread(&s, segment_count, segments, dtype, buffer);
-  return leave(&s, code, dmuon_count_segments(base->rank, segment_count, segments), dtype);
+  return leave(&s, code, code ? 0 : dmuon_count_segments(base->rank, segment_count, segments),
+               dtype);
 }
 
 DMuonErrorCode dmuon_cuda_broadcast(dmuon_queue *queue, dmuon_comm *base, int root, int64_t count,

@@ -2,7 +2,8 @@
  * axis and role, all on the device's queues. The files:
  *   comm.c        the table, their life, their memory
  *   comm_spread.c what moves data and adds nothing
- *   comm_reduce.c what adds up; sum_plan.c decides in which order
+ *   comm_reduce.c what adds up, with comm_reduce_tree.c, comm_reduce_nccl.c, comm_reduction.c;
+ *                 sum_plan.c decides in which order
  *   nccl_order.c  groups of NCCL calls, one after another as the program says
  *   nccl_poll.c   waiting for a communicator that is busy with itself, and failures */
 #ifndef DMUON_BACKEND_CUDA_COMMS_H
@@ -25,7 +26,6 @@ enum {
 /* A group of NCCL calls that was issued; its event fires behind it. */
 typedef struct {
   cudaEvent_t event;
-  cudaStream_t stream;
   const char *name; /* of the operation; NULL: never used */
   DMuonAxis axis;
 } dmuon_nccl_call;
@@ -56,6 +56,7 @@ struct dmuon_cuda_comm {
   char *block;
   int64_t chunk_bytes;
   int chunk_count;
+  cudaEvent_t chunks_free; /* behind the last operation that used them */
   void *blocks[DMUON_CUDA_BLOCKS];
   int block_count;
 };

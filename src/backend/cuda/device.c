@@ -169,8 +169,8 @@ static void write_pci(char pci[24], unsigned domain, unsigned bus, unsigned slot
 }
 
 static DMuonErrorCode learn(dmuon_cuda_device *device) {
-  static struct cudaDeviceProp none;
-  struct cudaDeviceProp properties = none;
+  struct cudaDeviceProp properties;
+  memset(&properties, 0, sizeof properties);
   DMUON_TRY(DMUON_CUDA(cudaGetDeviceProperties, (&properties, device->ordinal)));
   memcpy(device->name, properties.name, sizeof device->name);
   device->name[sizeof device->name - 1] = 0;
@@ -209,6 +209,7 @@ DMuonErrorCode dmuon_cuda_device_create(dmuon_context *context, const dmuon_modu
   d->module.base.context = context;
   d->module.base.decides_late = 1;
   d->module.base.prefers_half = 1;
+  d->module.base.cuts_products = 1;
   d->module.module = &dmuon_cuda_module;
   d->ordinal = ordinal;
   d->reduce_nccl = request->reduce_nccl;

@@ -2,8 +2,11 @@
 # it; in a build of static libraries alone a part of them. nvcc compiles *.cu and nothing else.
 dmuon_cuda_sources = src/backend/cuda/blas.c src/backend/cuda/blas_symmetric.c \
   src/backend/cuda/blas_tiles.c src/backend/cuda/blas_tiles.h src/backend/cuda/bodies.h \
-  src/backend/cuda/bodies_comm.h \
-  src/backend/cuda/comm.c src/backend/cuda/comm_reduce.c src/backend/cuda/comm_spread.c \
+  src/backend/cuda/bodies_comm.h src/backend/cuda/bodies_loops.h src/backend/cuda/bodies_reduce.h \
+  src/backend/cuda/bodies_update.h src/backend/cuda/bodies_vector.h \
+  src/backend/cuda/comm.c src/backend/cuda/comm_reduce.c src/backend/cuda/comm_reduce_nccl.c \
+  src/backend/cuda/comm_reduce_tree.c src/backend/cuda/comm_reduction.c \
+  src/backend/cuda/comm_reduction.h src/backend/cuda/comm_spread.c \
   src/backend/cuda/comms.h src/backend/cuda/cuda.h src/backend/cuda/device.c \
   src/backend/cuda/error.c src/backend/cuda/event.c src/backend/cuda/kernels.h \
   src/backend/cuda/kernels_comm.h src/backend/cuda/launch.c src/backend/cuda/loops.c \

@@ -5,7 +5,6 @@
  * and whatever mesh of the process.
  *
  * A group is of one operation and is carried out as a whole. Its calls are not for CUDA graphs. */
-#include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/cuda.h"

@@ -283,6 +283,7 @@ DMuonErrorCode dmuon_trace_device_create(dmuon_context *context, dmuon_device *i
   made->base.decides_late = inner && inner->decides_late;
   made->base.prefers_half = inner && inner->prefers_half;
   made->base.prefers_batches = inner && inner->prefers_batches;
+  made->base.cuts_products = inner && inner->cuts_products;
   made->inner = inner;
   made->inner_comm = inner_comm;
   dmuon_trace_log_init(&made->log, limit);
