@@ -1,7 +1,8 @@
 /* A step on a GPU (its double) is issued, not waited for: from the first bracket to the end of Step
- * no call of CUDA makes the host wait, no stream or event is even asked whether it is done, no memory
- * is taken, from the first step on; and whichever device is current for the caller stays so. (What
- * waits because it must, clipping and staged messages, is not among it.) */
+ * no call of CUDA makes the host wait, no stream or event is even asked whether it is done, no
+ * memory is taken, from the first step on; whichever device is current for the caller stays so; and
+ * each step is ordered with another stream of his. (What waits because it must, clipping and staged
+ * messages, is not among it.) */
 #define _POSIX_C_SOURCE 200809L
 
 #include <dmuon.h>
@@ -26,7 +27,8 @@ typedef struct {
   DMuonModel model;
   DMuonOptimizer opt;
   void *weights[PARAMS], *gradients[PARAMS];
-  int moved; /* calls that changed the current device */
+  cudaStream_t streams[STEPS]; /* the first is the default one */
+  int moved;                   /* calls that changed the current device */
 } run;
 
 /* Every call of the library comes back with the device that was current. */
@@ -75,7 +77,7 @@ static DMuonErrorCode set_up(const way *w, run *r) {
 }
 
 /* All gradients a small number, in the order of the caller's stream, on the mesh's device. */
-static DMuonErrorCode fill(DMuonGroup group, DMuonDType dtype) {
+static DMuonErrorCode fill(DMuonGroup group, DMuonDType dtype, cudaStream_t stream) {
   const int *ids;
   int count = 0;
   void *grad;
@@ -85,17 +87,18 @@ static DMuonErrorCode fill(DMuonGroup group, DMuonDType dtype) {
     DMUON_CALL(DMuonGroupGetGrad(group, ids[i], &grad));
     (void)cudaSetDevice(1 + tap_rank);
     const cudaError_t result =
-        cudaMemsetAsync(grad, 0x3c, elements * (dtype == DMUON_FLOAT32 ? 4 : 2), NULL);
+        cudaMemsetAsync(grad, 0x3c, elements * (dtype == DMUON_FLOAT32 ? 4 : 2), stream);
     (void)cudaSetDevice(0);
     if (result != cudaSuccess) return DMUON_ERR_DEVICE;
   }
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode pass(const way *w, run *r) {
+static DMuonErrorCode pass(const way *w, run *r, cudaStream_t stream) {
   DMuonGroup group;
   const void *data;
   int count = 0;
+  LOOK(DMuonOptimizerSetStream(r->opt, stream));
   if (w->lent) LOOK(DMuonOptimizerGetGroupCount(r->opt, &count));
   for (int g = 0; g < count; g++) {
     LOOK(DMuonOptimizerGetGroup(r->opt, g, &group));
@@ -106,7 +109,7 @@ static DMuonErrorCode pass(const way *w, run *r) {
   for (int g = count; g-- > 0;) {
     LOOK(DMuonOptimizerGetGroup(r->opt, g, &group));
     LOOK(DMuonGroupBackwardBegin(group));
-    LOOK(fill(group, w->dtype));
+    LOOK(fill(group, w->dtype, stream));
     LOOK(DMuonGroupBackwardEnd(group));
   }
   LOOK(DMuonOptimizerStep(r->opt));
@@ -128,9 +131,13 @@ static void test(const way *w) {
     tap_diag("%s", DMuonErrorGetMessage());
     return;
   }
+  (void)cudaSetDevice(1 + tap_rank);
+  for (int t = 1; t < STEPS; t++)
+    (void)cudaStreamCreateWithPriority(&r.streams[t], cudaStreamNonBlocking, 0);
+  (void)cudaSetDevice(0);
   const int64_t allocations = r.mesh->context.memory.allocations;
   forbid(1);
-  for (int t = 0; t < STEPS && !code; t++) code = pass(w, &r);
+  for (int t = 0; t < STEPS && !code; t++) code = pass(w, &r, r.streams[t]);
   forbid(0);
   if (!tap_ok(!code, "%s: %d steps, nothing waited for", w->label, STEPS))
     tap_diag("%s", DMuonErrorGetMessage());
@@ -145,6 +152,7 @@ static void test(const way *w) {
     (void)back(&r, DMuonMeshFree(r.mesh, &r.gradients[p]));
   }
   (void)back(&r, DMuonMeshDestroy(&r.mesh));
+  for (int t = 1; t < STEPS; t++) (void)cudaStreamDestroy(r.streams[t]);
   tap_is_int(r.moved, 0, "%s: the caller's current device is as he left it", w->label);
 }
 

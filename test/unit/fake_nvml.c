@@ -1,5 +1,6 @@
 /* A stand-in for the driver's management library, opened by topo_nvml: machines by the name in
  * FAKE_NVML. Only what the library asks for; the layouts are those of the real one. */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static int is(const char *name) {
 
 /* A device is its index, plus one so that none is NULL. */
 static int index_of(void *device) {
-  return (int)((char *)device - (char *)0) - 1;
+  return (int)(intptr_t)device - 1;
 }
 
 static int device_count(void) {
@@ -71,7 +72,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
   if ((int)index >= device_count()) return 2;
-  *device = (char *)0 + index + 1;
+  *device = (void *)(intptr_t)(index + 1);
   return 0;
 }
 
