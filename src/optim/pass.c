@@ -173,7 +173,7 @@ static DMuonErrorCode cancel_pass(DMuonOptimizer opt) {
   dmuon_optimizer_forget_accumulated(opt);
   if (dmuon_lend_is_used(&opt->lend)) { /* looks at gradients that are under way end here */
     DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->lend.caller));
-    DMUON_TRY(dmuon_verdict_forget(&opt->verdict, opt->lend.caller));
+    DMUON_TRY(dmuon_verdict_forget(&opt->verdict, &opt->runtime, opt->lend.caller));
   }
   return dmuon_lend_begin_step(&opt->lend);
 }

@@ -110,6 +110,7 @@ DMuonErrorCode DMuonOptimizerGetParam(DMuonOptimizer opt, int id, void *data, in
     return read_whole(opt, "GetParam", "", id, &what, data, root);
   }
   DMUON_TRY(dmuon_optimizer_drain(opt)); /* an array of the caller, the same on all ranks */
+  DMUON_TRY(dmuon_optimizer_take_arrays(opt, opt->runtime.compute));
   if (is_wanted(opt, id, root) && data && param->numel > 0)
     DMUON_TRY(dmuon_whole_copy(opt, data, opt->arrays[id].weights,
                                param->numel * (int64_t)dmuon_dtype_bytes(param->dtype)));

@@ -143,7 +143,11 @@ DMuonErrorCode dmuon_verdict_restart(dmuon_verdict *verdict, dmuon_runtime *runt
   return ops->queue_sync(runtime->compute);
 }
 
-DMuonErrorCode dmuon_verdict_forget(dmuon_verdict *verdict, dmuon_queue *caller) {
+DMuonErrorCode dmuon_verdict_forget(dmuon_verdict *verdict, dmuon_runtime *runtime,
+                                    dmuon_queue *caller) {
   if (!verdict->device || !caller) return DMUON_SUCCESS;
-  return verdict->device->ops->zero(caller, verdict->flags, flag_bytes(verdict));
+  const DMuonDeviceOps *ops = verdict->device->ops;
+  DMUON_TRY(ops->zero(caller, verdict->flags, flag_bytes(verdict)));
+  DMUON_TRY(ops->event_record(caller, verdict->cleared));
+  return ops->event_wait(runtime->compute, verdict->cleared); /* the next looks may be its */
 }

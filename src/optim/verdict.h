@@ -40,7 +40,8 @@ DMuonErrorCode dmuon_verdict_decide(dmuon_verdict *verdict, dmuon_runtime *runti
 DMuonErrorCode dmuon_verdict_report(dmuon_verdict *verdict, dmuon_runtime *runtime);
 /* The host has heard: counts begin at zero again. */
 DMuonErrorCode dmuon_verdict_restart(dmuon_verdict *verdict, dmuon_runtime *runtime);
-/* What was looked at is dropped, behind caller. */
-DMuonErrorCode dmuon_verdict_forget(dmuon_verdict *verdict, dmuon_queue *caller);
+/* What was looked at is dropped, behind caller and before what compute does from now on. */
+DMuonErrorCode dmuon_verdict_forget(dmuon_verdict *verdict, dmuon_runtime *runtime,
+                                    dmuon_queue *caller);
 
 #endif
