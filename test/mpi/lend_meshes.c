@@ -36,13 +36,15 @@ typedef struct {
   DMuonOptimizer opt;
 } run;
 
-static DMuonErrorCode set_up(run *r, int lent) {
+static DMuonErrorCode set_up(run *r, int lent, const char *device) {
   MPI_Comm stage;
   char name[32];
   MPI_Comm_split(MPI_COMM_WORLD, tap_rank / 2, tap_rank, &stage);
   DMUON_CALL(DMuonMeshCreate(MPI_COMM_WORLD, &r->all));
   DMUON_CALL(DMuonMeshCreate(stage, &r->mine));
   MPI_Comm_free(&stage);
+  DMUON_CALL(DMuonMeshSetOption(r->all, "device", device));
+  DMUON_CALL(DMuonMeshSetOption(r->mine, "device", device));
   DMUON_CALL(DMuonMeshSetTimeout(r->all, 20));
   DMUON_CALL(DMuonMeshSetTimeout(r->mine, 20));
   DMUON_CALL(DMuonModelCreate(r->all, &r->model));
@@ -116,22 +118,22 @@ static DMuonErrorCode train(run *r, int lent, DMuonStepInfo *info) {
   return DMuonOptimizerWait(r->opt);
 }
 
-static DMuonErrorCode compare(void) {
+static DMuonErrorCode compare(const char *device) {
   run arrays = {0}, lent = {0};
   DMuonStepInfo a[STEPS], b[STEPS];
   float value[N * N];
   for (int i = 0; i < STEPS; i++) a[i].struct_size = b[i].struct_size = sizeof a[i];
-  DMUON_CALL(set_up(&arrays, 0));
+  DMUON_CALL(set_up(&arrays, 0, "host"));
   DMUON_CALL(train(&arrays, 0, a));
   float done[CHUNKS][N * N], tied[N * N];
   memcpy(done, w, sizeof w);
   memcpy(tied, e, sizeof e);
-  DMUON_CALL(set_up(&lent, 1));
+  DMUON_CALL(set_up(&lent, 1, device));
   DMUON_CALL(train(&lent, 1, b));
   for (int i = 0; i < STEPS; i++)
     tap_ok(a[i].skipped == b[i].skipped && a[i].skipped == (i == 2) &&
                (a[i].skipped || a[i].grad_norm == b[i].grad_norm),
-           "step %d: one norm, one decision", i);
+           "%s, step %d: one norm, one decision", device, i);
   for (int c = 0; c < CHUNKS; c++) {
     DMUON_CALL(DMuonOptimizerGetParam(lent.opt, c, value, DMUON_ALL));
     tap_ok(!memcmp(value, done[c], sizeof value), "layer %d of each stage has the same bits", c);
@@ -149,7 +151,11 @@ int main(int argc, char **argv) {
     tap_skip_all("wants 4 ranks");
     return tap_mpi_done();
   }
-  const DMuonErrorCode code = compare();
-  if (!tap_ok(code == DMUON_SUCCESS, "no call fails")) tap_diag("%s", DMuonErrorGetMessage());
+  static const char *const devices[] = {"host", "host:late", "host:deferred,seed=3,late"};
+  for (int i = 0; i < 3; i++) {
+    const DMuonErrorCode code = compare(devices[i]);
+    if (!tap_ok(code == DMUON_SUCCESS, "%s: no call fails", devices[i]))
+      tap_diag("%s", DMuonErrorGetMessage());
+  }
   return tap_mpi_done();
 }

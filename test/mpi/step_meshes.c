@@ -501,6 +501,8 @@ static void run_way(const layout *l, const way *w) {
       {"host:deferred,seed=4", "0", "1", "4194304", "rank0", 1},
       {"host:deferred,seed=5", "1", "2", "256", "round_robin", 0},
       {"host:deferred,seed=6", "1", "32", "4194304", "lpt", 0},
+      {"host:late", "0", "32", "4194304", "lpt", 0},
+      {"host:deferred,seed=7,late", "1", "2", "256", "round_robin", 1},
   };
   life x = {0};
   ref_param params[PARAMS];
