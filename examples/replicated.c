@@ -2,9 +2,9 @@
  * and the library is told where they are. Everything that a code which has such arrays adds for the
  * library's sake is here: a call a tensor at set-up, one more where a step has several passes.
  *
- * With bf16 the library sees arrays of half the width, which the network's own are widened from. With
- * a GPU it sees arrays there; this network computes on the host, so values and gradients are copied.
- */
+ * With bf16 the library sees arrays of half the width, which the network's own are widened from.
+ * With a GPU it sees arrays there; this network computes on the host, so values and gradients are
+ * copied. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A pairwise selection: of several choices with a few values each, picks of one value a choice until
- * every pair of values has met. The same sequence on all ranks. */
+/* A pairwise selection: of several choices with a few values each, picks of one value a choice
+ * until every pair of values has met. The same sequence on all ranks. */
 #ifndef TEST_PAIRS_H
 #define TEST_PAIRS_H
 

@@ -59,7 +59,8 @@ DMuonErrorCode case_open(MPI_Comm comm, const char *device, int async, DMuonMesh
                          step_case *c);
 /* The gradients of a step, and the step. */
 DMuonErrorCode case_step(step_case *c, int step);
-/* A whole life on MPI_COMM_WORLD without accidents: what the weights come to after so many steps. */
+/* A whole life on MPI_COMM_WORLD without accidents: what the weights come to after so many
+ * steps. */
 DMuonErrorCode case_good_run(int steps, uint64_t *hash);
 
 int64_t case_numel(int param);

@@ -24,11 +24,11 @@
  * first parameters), backward in the reverse; a forward after the first backward of a pass counts
  * as recomputation; a gradient that comes after its turn is sent by Step, at the cost of a further
  * reduction. A group that runs again after others have taken its buffer must be Z2
- * (DMuonModelSetReshard): DMUON_ERR_STATE says so. On GPUs with NCCL, which does what it is given in
- * the order given: where a rank leaves groups out in backward, the others may not open groups
- * further ahead there than backward_prefetch_depth (as recomputing two groups before the backward of
- * the first does); ranks that do run into the timeout. PROGRAM: any order and any number of runs, the
- * same on all ranks; nothing is fetched ahead.
+ * (DMuonModelSetReshard): DMUON_ERR_STATE says so. On GPUs with NCCL, which does what it is given
+ * in the order given: where a rank leaves groups out in backward, the others may not open groups
+ * further ahead there than backward_prefetch_depth (as recomputing two groups before the backward
+ * of the first does); ranks that do run into the timeout. PROGRAM: any order and any number of
+ * runs, the same on all ranks; nothing is fetched ahead.
  *
  * A parameter used in two places (a tied embedding) is in one group, which is opened in both: nest
  * it around the others, or make it Z2.

@@ -8,15 +8,16 @@
  * Which part of the batch a rank reads is asked with DMuonMeshGetDataRank. Every live mesh has
  * communicators of its own.
  *
- * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N ranks
- * in order), topology (auto; see DMuonMeshSetTopology), island (auto, nvlink, node: what shard
- * groups stay inside), bind (none, cores, gpu, all: carry out the places that View proposes, for as
- * long as the process lives), measure_links (0; 1: measure what DMuonMeshGetLink tells, some 30 MB
- * a rank and axis at SetUp), timeout (300), device (host, host:deferred,seed=N, host:trace, trace,
- * cuda, cuda:ordinal=N,tf32,staged), module_path (where libdmuon_cuda.so is), reduce (ordered: sums
- * on a GPU have the bits of the host's; nccl: NCCL's own), reduce_fanin (32), chunk_bytes (4194304;
- * 0: from the links' cost), message_delay (0; seconds, for tests of overlap), fail_allocation (0;
- * N: the N-th allocation from SetUp on fails, for tests). */
+ * Options: replicate, shard, tp (decide), node_size (0: nodes as found; N: pretend nodes of N
+ * ranks in order), topology (auto; see DMuonMeshSetTopology), island (auto, nvlink, node: what
+ * shard groups stay inside), bind (none, cores, gpu, all: carry out the places that View proposes:
+ * cores for as long as the process lives, the GPU by its PCI address), measure_links (0; 1:
+ * measure what DMuonMeshGetLink tells, some 30 MB a rank and axis at SetUp), timeout (300), device
+ * (host, host:deferred,seed=N,late, host:trace, trace, cuda, cuda:ordinal=N,tf32,batched,staged),
+ * module_path (its directory), reduce (ordered: sums on a GPU have the bits of the host's; nccl:
+ * NCCL's own), reduce_fanin (32), chunk_bytes (4194304; 0: from the links' cost), message_delay
+ * (0; seconds, for tests of overlap), fail_allocation (0; N: the N-th allocation from SetUp on
+ * fails, for tests). */
 #ifndef DMUON_MESH_H
 #define DMUON_MESH_H
 
@@ -96,12 +97,12 @@ DMUON_API DMuonErrorCode DMuonMeshSetCoords(DMuonMesh mesh, int replicate, int s
 DMUON_API DMuonErrorCode DMuonMeshSetDevice(DMuonMesh mesh, DMuonDevice device, int ordinal);
 
 /* Device memory comes from the program's own pool: one pool, not two that fight for the card. alloc
- * is called by SetUps, by DMuonMeshAlloc, and by the first call of what needs room of its own (Copy,
- * Accumulate, Newton-Schulz alone), never inside a step, with the device current and stream NULL,
- * the default stream, behind which the memory is there (the library waits for that); release when
- * nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the default. The
- * host's memory does not come from it. ctx: kept until the last object on the mesh is destroyed.
- * Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other,
+ * is called by SetUps, by DMuonMeshAlloc, and by the first call of what needs room of its own
+ * (Copy, Accumulate, Newton-Schulz alone), never inside a step, with the device current and stream
+ * NULL, the default stream, behind which the memory is there (the library waits for that); release
+ * when nothing uses it any more. 256-byte aligned. NULL, NULL: the library's own way, the default.
+ * The host's memory does not come from it. ctx: kept until the last object on the mesh is
+ * destroyed. Local, own functions; before SetUp. DMUON_ERR_ARGUMENT for one without the other,
  * DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunction alloc,
                                                DMuonFreeFunction release, void *ctx);

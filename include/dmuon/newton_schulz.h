@@ -91,8 +91,8 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzSetBatch(DMuonNewtonSchulz ns, int64_t
 /* Takes measured choices by shape from a file, which Measure and SaveChoices (and dmuon_bench ns
  * -choices) make: the form, which counts where the variant is "auto", the shape and the dtype of
  * the iteration are listed, and the Gram form is accurate with the table of coefficients, else the
- * rule does; how many matrices run together; and the tile of symmetric products, on a GPU. The file is
- * read at SetUp, by every process that sets up; ranks whose files differ are told so at the
+ * rule does; how many matrices run together; and the tile of symmetric products, on a GPU. The file
+ * is read at SetUp, by every process that sets up; ranks whose files differ are told so at the
  * optimizer's SetUp. Not collective; before SetUp. Option ns_choices.
  *   path  copied
  * Errors: ARGUMENT, STATE, MEMORY; at SetUp FILE (cannot be read), FORMAT (the entry and what is
@@ -144,8 +144,8 @@ DMUON_API DMuonErrorCode DMuonNewtonSchulzEvaluate(DMuonNewtonSchulz ns, double 
 
 /* Runs both forms on matrices of one shape, on the device of the object, the faster one with its
  * symmetric products cut in other ways (on a GPU) and on more and more matrices together, and keeps
- * what was fastest as this object's choice for the shape, in place of an earlier one: later calls of
- * Apply, and optimizers set up later, follow it. Takes memory for up to 64 matrices or 256 MB of
+ * what was fastest as this object's choice for the shape, in place of an earlier one: later calls
+ * of Apply, and optimizers set up later, follow it. Takes memory for up to 64 matrices or 256 MB of
  * workspace meanwhile. Not collective: ranks that shall choose alike save on one and read on all.
  * Blocks. After SetUp.
  *   rows, cols, dtype  of the matrices; at least 1

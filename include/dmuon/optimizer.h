@@ -83,8 +83,7 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetNewtonSchulz(DMuonOptimizer opt, DMuon
 
 /* Clips the averaged gradient to max_norm >= 0, before momentum: the factor is min(1, max_norm /
  * (norm + 1e-6)). The norm is over all ranks and meshes, each parameter once, summed in registered
- * order. On a GPU Step then waits for the gradients, since the host agrees on the norm. Local, live;
- * must be the same on all ranks at the next Step. Options: clip, clip_norm. */
+ * order. Local, live; must be the same on all ranks at the next Step. Options: clip, clip_norm. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double max_norm);
 
 /* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait,
@@ -157,8 +156,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, voi
 /* Your stream, a cudaStream_t, on a mesh that computes with CUDA: brackets, steps and copies called
  * from now on are ordered with it, both ways, and the host waits for neither. NULL: the default
  * stream, which it is without this call. Optimizers on one mesh share it: the last call counts.
- * The host has no streams and ignores it. Not collective, live. stream: borrowed until the next such
- * call, or Destroy. DMUON_ERR_ARGUMENT: no optimizer. */
+ * The host has no streams and ignores it. Not collective, live. stream: borrowed until the next
+ * such call, or Destroy. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetStream(DMuonOptimizer opt, void *stream);
 
 /* You changed your weights (loaded a file, swapped an average): data rank root's become everyone's,
@@ -234,10 +233,10 @@ DMUON_API DMuonErrorCode DMuonOptimizerCheckInvariants(DMuonOptimizer opt);
  * it is still DMUON_SUCCESS (see GetStepInfo). DISAGREE: live values differ, named; nothing
  * changed.
  *
- * On a GPU it waits for the other ranks' calls alone, never for the GPU: gradients are read, and new
- * values stand in your arrays, in the order of your stream; whether the step is skipped is decided
- * there, and the host hears of it in GetStepInfo, GetState or Wait. Clipping is the exception: its
- * norms are agreed on by the host, which waits for the gradients. */
+ * On a GPU it waits for the other ranks' calls alone, never for the GPU: gradients are read, and
+ * new values stand in your arrays, in the order of your stream; whether the step is skipped is
+ * decided there, and the host hears of it in GetStepInfo, GetState or Wait. Clipping is the
+ * exception: its norms are agreed on by the host, which waits for the gradients. */
 DMUON_API DMuonErrorCode DMuonOptimizerStep(DMuonOptimizer opt);
 
 /* Step of n optimizers with names that differ (SetName), which must be those of all ranks that

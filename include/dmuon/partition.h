@@ -85,8 +85,9 @@ DMUON_API DMuonErrorCode DMuonPartitionGetInfo(DMuonPartition part, DMuonPartiti
  * Not collective; after SetUp. DMUON_ERR_ARGUMENT, DMUON_ERR_STATE. */
 DMUON_API DMuonErrorCode DMuonPartitionGetHash(DMuonPartition part, uint64_t *hash);
 
-/* Text for people: statistics, load by slot (the 64 heaviest of more), who owns what. Written once,
- * to the file path (replaced) or to standard output when path is NULL.
+/* Text for people: statistics, what the busiest owner's part of a step takes along each axis by the
+ * mesh's costs of it (DMuonMeshGetLink), load by slot (the 64 heaviest of more), who owns what.
+ * Written once, to the file path (replaced) or to standard output when path is NULL.
  * Collective over the model's mesh, blocks; after SetUp. DMUON_ERR_FILE on every rank. */
 DMUON_API DMuonErrorCode DMuonPartitionView(DMuonPartition part, const char *path);
 

@@ -122,8 +122,8 @@ typedef enum { DMUON_GRAD_ADD = 0, DMUON_GRAD_OVERWRITE } DMuonGradMode;
 
 typedef enum { DMUON_DEVICE_HOST = 0, DMUON_DEVICE_CUDA, DMUON_DEVICE_TRACE } DMuonDevice;
 
-/* Memory of the device that a mesh computes on, from the program's own pool, in the order of stream,
- * a cudaStream_t. NULL is returned when there is none left. */
+/* Memory of the device that a mesh computes on, from the program's own pool, in the order of
+ * stream, a cudaStream_t. NULL is returned when there is none left. */
 typedef void *(*DMuonAllocFunction)(void *ctx, size_t bytes, void *stream);
 typedef void (*DMuonFreeFunction)(void *ctx, void *ptr, size_t bytes, void *stream);
 

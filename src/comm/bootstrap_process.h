@@ -19,7 +19,7 @@ typedef struct {
   dmuon_listener *listeners; /* in their owners' memory */
   void *anchor;              /* whose progress is everybody's; NULL: nobody is there */
   DMuonErrorCode (*progress)(void *anchor);
-  void *last_call; /* of a device's own communication, of whichever mesh: its backend's; NULL: none */
+  void *last_call; /* of a device's own communication, of any mesh: its backend's; NULL: none */
 } dmuon_process;
 
 /* The process's record, made when there is none. Needs MPI. Local. */

@@ -67,6 +67,9 @@ typedef struct {
   /* Memory for operations whose largest segment has so many elements of sum_dtype, taken once; at
    * most about log2(fanin) + 2 chunks (on a GPU six more), however many ranks contribute. Local. */
   DMuonErrorCode (*reserve)(dmuon_comm *comm, int64_t largest_segment, DMuonDType sum_dtype);
+  /* The bytes that reserve takes on a communicator that was just made, for plans. An entry of NULL:
+   * the chunks of a host. */
+  int64_t (*reserve_bytes)(const dmuon_comm *comm, int64_t largest_segment, DMuonDType sum_dtype);
 
   /* Operations issued between begin and end may be carried out together. */
   DMuonErrorCode (*group_begin)(dmuon_comm *comm);

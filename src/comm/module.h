@@ -23,10 +23,11 @@ enum { DMUON_MODULE_ABI = 1 };
 typedef struct {
   const char *text; /* the whole wish, for messages: "cuda:tf32" */
   int ordinal;      /* which of the process's devices; -1: the thread's current one */
-  int reduce_nccl;  /* sums by the communication library, in its association */
-  int allow_tf32;   /* products of fp32 may round their operands */
-  int batched;      /* a batch of products is one call; its bits may depend on how many they are */
-  int rank;         /* in the mesh, for messages */
+  const char *pci; /* unless NULL: the one at this address ("0000:07:00.0"), whatever its ordinal */
+  int reduce_nccl; /* sums by the communication library, in its association */
+  int allow_tf32;  /* products of fp32 may round their operands */
+  int batched;     /* a batch of products is one call; its bits may depend on how many they are */
+  int rank;        /* in the mesh, for messages */
   /* What the rest of the process has under way: called again and again while a device waits. A mesh
    * that breaks meanwhile is told by break_device. */
   DMuonErrorCode (*progress)(void *argument);
@@ -43,9 +44,9 @@ typedef struct {
   const char *name;  /* "cuda": also the name in the ops of its devices */
   const DMuonCommOps *comm;
 
-  /* *device: to be given to its destroy; it begins with a dmuon_module_device. DMUON_ERR_UNSUPPORTED
-   * says what is missing here (driver, devices), DMUON_ERR_ARGUMENT of an ordinal that is none.
-   * Local. */
+  /* *device: to be given to its destroy; it begins with a dmuon_module_device.
+   * DMUON_ERR_UNSUPPORTED says what is missing here (driver, devices), DMUON_ERR_ARGUMENT of an
+   * ordinal that is none. Local. */
   DMuonErrorCode (*create)(dmuon_context *context, const dmuon_module_request *request,
                            dmuon_device **device);
   /* The longest wait for other ranks in seconds; 0: for ever. Live. */

@@ -1,5 +1,5 @@
-/* What is common to all devices: norms that keep their exponent apart, and names for those who read
- * what a device was told to do. */
+/* What is common to all devices: norms that keep their exponent apart, what devices take that say
+ * nothing of it, and names for those who read what a device was told to do. */
 #include "device/device.h"
 
 #include <math.h>
@@ -29,6 +29,14 @@ void dmuon_queue_settle(dmuon_device *device, dmuon_queue *queue, DMuonErrorCode
   if (!queue) return;
   snprintf(text, sizeof text, "%s", dmuon_error_text());
   if (device->ops->queue_sync(queue)) (void)DMUON_ERROR(code, "%s", text);
+}
+
+/* Rounded: they matter to models of a few megabytes only. */
+static const dmuon_device_overhead of_a_host = {
+    .buffer = 512, .operation = 240, .queue = 0, .products = 0, .widens = 1};
+
+const dmuon_device_overhead *dmuon_device_overhead_of(const dmuon_device *device) {
+  return device && device->overhead ? device->overhead : &of_a_host;
 }
 
 enum { NOTE_BYTES = 160 };

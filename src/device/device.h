@@ -8,10 +8,10 @@
  * everything meanwhile, and they are where errors of asynchronous work come out.
  *
  * Matrices are row-major with a leading dimension ld >= columns, in elements. Pointers, scalars
- * passed by pointer (dmuon_norm, indices, stamps) and argument arrays stay valid until the operation
- * is done; argument structs are copied at issue. What the host reads of results lies in memory of
- * alloc_host. fp16 and bf16: inputs are widened, products are accumulated in fp32, and each
- * operation rounds its result once. */
+ * passed by pointer (dmuon_norm, indices, stamps) and argument arrays stay valid until the
+ * operation is done; argument structs are copied at issue. What the host reads of results lies in
+ * memory of alloc_host. fp16 and bf16: inputs are widened, products are accumulated in fp32, and
+ * each operation rounds its result once. */
 #ifndef DMUON_DEVICE_DEVICE_H
 #define DMUON_DEVICE_DEVICE_H
 
@@ -163,8 +163,8 @@ typedef struct {
    * comes before what is issued on queue from now on. */
   DMuonErrorCode (*lend)(dmuon_queue *queue);
   DMuonErrorCode (*reclaim)(dmuon_queue *queue, const void *ptr, int64_t bytes, int written);
-  /* Which of the caller's streams lend and reclaim mean from now on; NULL: the default one. An entry
-   * of NULL: the device knows no streams. */
+  /* Which of the caller's streams lend and reclaim mean from now on; NULL: the default one. An
+   * entry of NULL: the device knows no streams. */
   DMuonErrorCode (*set_stream)(dmuon_device *device, void *stream);
   /* Operations can reach these bytes of the caller's; else DMUON_ERR_ARGUMENT says where they are
    * and what would be right. An entry of NULL: everything can be reached. */
@@ -225,8 +225,8 @@ typedef struct {
   DMuonErrorCode (*find_nonfinite)(dmuon_queue *queue, const dmuon_pack *args, int64_t *index,
                                    float *flag);
 
-  /* *any = 1 where one of the flags[count] is not 0, else 0; *skipped, unless NULL, grows by it. All
-   * in device memory. */
+  /* *any = 1 where one of the flags[count] is not 0, else 0; *skipped, unless NULL, grows by it.
+   * All in device memory. */
   DMuonErrorCode (*decide)(dmuon_queue *queue, int64_t count, const float *flags, float *any,
                            int64_t *skipped);
 
@@ -241,23 +241,38 @@ typedef struct {
   void (*destroy)(dmuon_device *device);
 } DMuonDeviceOps;
 
+/* What a device takes for itself, in bytes, beside the buffers that are asked of it: for plans. */
+typedef struct {
+  int64_t buffer;    /* beside a buffer's content */
+  int64_t operation; /* an operation that was reserved */
+  int64_t queue;
+  int64_t products; /* a queue's first reserve_matrix, whatever the size */
+  int widens;       /* products of narrow types need room for three operands in fp32, too */
+} dmuon_device_overhead;
+
 /* A backend's device begins with this. */
 struct dmuon_device {
   const DMuonDeviceOps *ops;
   dmuon_context *context;
-  /* Results reach the host long after they were asked for, so a step does not wait for them: whether
-   * it is skipped is decided among the operations (skip, above) and read when somebody asks. */
+  /* Results reach the host long after they were asked for, so a step does not wait for them:
+   * whether it is skipped is decided among the operations (skip, above) and read when somebody
+   * asks. */
   int decides_late;
   /* Newton-Schulz iterates in fp16 when nobody said in what: much faster here. */
   int prefers_half;
-  /* Products of a batch run together, so Newton-Schulz takes small matrices of one shape together. */
+  /* Products of a batch run together, so Newton-Schulz takes small matrices of one shape
+   * together. */
   int prefers_batches;
   /* Symmetric products are cut into tiles: worth measuring which. */
   int cuts_products;
+  const dmuon_device_overhead *overhead; /* NULL: as on a host */
 };
 
-/* On the way out of an error (code, and the thread's record, which stays): what queue holds is done,
- * or has failed too, before its buffers are freed. queue NULL is fine. */
+/* Of a device, or (NULL) of a host. */
+const dmuon_device_overhead *dmuon_device_overhead_of(const dmuon_device *device);
+
+/* On the way out of an error (code, and the thread's record, which stays): what queue holds is
+ * done, or has failed too, before its buffers are freed. queue NULL is fine. */
 void dmuon_queue_settle(dmuon_device *device, dmuon_queue *queue, DMuonErrorCode code);
 
 /* What a norm says, and norms of several pieces together (in the order given). */

@@ -3,8 +3,8 @@
  * it shares.
  *
  * What a bracket means is decided in life.c, the sequence of fetches and reductions in order.c, who
- * gets which buffer in pool.c; lend.c carries brackets out, lend_turn.c fetches, lend_values.c moves values,
- * lend_grads.c gradients, lend_setup.c makes and frees all of it.
+ * gets which buffer in pool.c; lend.c carries brackets out, lend_turn.c fetches, lend_values.c
+ * moves values, lend_grads.c gradients, lend_setup.c makes and frees all of it.
  *
  * What the caller touches is ordered by one queue, `caller`: values are waited for there before
  * they are lent, gradient buffers are zeroed there, and what was lent is taken back there. */

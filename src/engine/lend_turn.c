@@ -1,6 +1,6 @@
-/* Whose values are in which buffer, and when they are fetched: the sequence of the pass (order.c) and
- * the buffers that groups take turns with (pool.c), carried out. It does not know what a bracket
- * means (life.c, lend.c) nor how values travel (lend_values.c). */
+/* Whose values are in which buffer, and when they are fetched: the sequence of the pass (order.c)
+ * and the buffers that groups take turns with (pool.c), carried out. It does not know what a
+ * bracket means (life.c, lend.c) nor how values travel (lend_values.c). */
 #include "engine/lend.h"
 
 void dmuon_lend_note(dmuon_lend *lend, int group, dmuon_life_event event) {

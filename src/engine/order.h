@@ -39,13 +39,14 @@ dmuon_order_item dmuon_order_ahead(dmuon_order *order, int group, int depth);
 /* From now on fetches are backward ones; first the forward sequence must be complete: asked for
  * with dmuon_order_fetch(group_count - 1). */
 void dmuon_order_turn(dmuon_order *order);
-/* The last reduction before the backward fetch of group, and the last such fetch before the reduction
- * of group. */
+/* The last reduction before the backward fetch of group, and the last such fetch before the
+ * reduction of group. */
 int dmuon_order_reduce_before(int group, int depth);
 int dmuon_order_fetch_before(int group, int depth);
 /* The next reduction on the way to that of `group`, that one included; -1: none is left. */
 int dmuon_order_reduce(dmuon_order *order, int group);
-/* The group whose backward fetch is next, where `group` is still to come; -1: it has had its own. */
+/* The group whose backward fetch is next, where `group` is still to come; -1: it has had its
+ * own. */
 int dmuon_order_fetch_due(const dmuon_order *order, int group);
 /* All reductions that stand before the backward fetch of group have been asked for. */
 int dmuon_order_may_fetch(const dmuon_order *order, int group, int depth);

@@ -1,4 +1,4 @@
-/* Traffic of bundles, groups and meshes. Memory is plan_memory.c's. */
+/* Traffic of bundles, groups and meshes, and what it takes. Memory is plan_memory.c's. */
 #include "engine/plan.h"
 
 #include <string.h>
@@ -233,4 +233,17 @@ dmuon_traffic dmuon_plan_mesh(const dmuon_plan *plan, int mesh, const dmuon_plan
     dmuon_traffic_add(&sum, &one);
   }
   return sum;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+double dmuon_plan_seconds(const dmuon_plan *plan, DMuonAxis axis, const dmuon_plan_step *step) {
+  double seconds = 0;
+  for (int b = 0; b < plan->packing->bundle_count; b++) {
+    const dmuon_traffic traffic = dmuon_plan_bundle(plan, b, step);
+    const dmuon_flow flow = dmuon_traffic_along(&traffic, axis);
+    const dmuon_link *link = &mesh_of(plan, &plan->packing->bundles[b])->links[axis];
+    seconds += dmuon_cost_seconds(link, flow.operations, flow.bytes);
+  }
+  return seconds;
 }

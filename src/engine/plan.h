@@ -67,6 +67,9 @@ dmuon_traffic dmuon_plan_bundle_everywhere(const dmuon_plan *plan, int bundle,
 /* This rank's, of a group, and of all bundles that live on a registry mesh. */
 dmuon_traffic dmuon_plan_group(const dmuon_plan *plan, int group, const dmuon_plan_step *step);
 dmuon_traffic dmuon_plan_mesh(const dmuon_plan *plan, int mesh, const dmuon_plan_step *step);
+/* What this rank's operations along axis take, one after another, by what the links of each
+ * bundle's mesh cost: as if nothing were hidden behind anything. */
+double dmuon_plan_seconds(const dmuon_plan *plan, DMuonAxis axis, const dmuon_plan_step *step);
 
 /* Bytes that this rank will have taken once set up. */
 typedef struct {
@@ -78,6 +81,7 @@ typedef struct {
   int64_t masters; /* where they are not the values themselves */
   int64_t state;
   int64_t workspace;     /* of the largest update */
+  int64_t queues;        /* what the device keeps for each, and for products */
   int64_t communicators; /* chunks being added up */
   int64_t tasks;         /* room for operations issued and not yet done */
   int64_t tables;        /* the rest: about */

@@ -1,18 +1,18 @@
-/* What SetUp will have taken, from the same tables that it takes it by. Sizes of the backend's own
- * structures (a task, the head of a buffer) are those of the host, rounded; they matter to models
- * of a few megabytes only. */
+/* What SetUp will have taken, from the same tables that it takes it by. What devices and
+ * communicators take for themselves, they say (dmuon_device_overhead, reserve_bytes); where there
+ * is none, as on a plan mesh, it is a host's. */
 #include "engine/plan.h"
 
 #include "base/dtype.h"
 #include "comm/tree.h"
 
 enum {
-  BUFFER_HEAD = 512,       /* of one buffer: alignment, and who it belongs to */
-  TASK_BYTES = 240,        /* of one operation issued */
   BYTES_A_PARAMETER = 900, /* of all tables that are indexed by parameters */
   BYTES_A_BUNDLE = 1300,   /* events, stamps, segment tables of a few owners */
   BYTES_ALWAYS = 24 * 1024,
-  RECEIVES = 3, /* chunks at a root beyond its partial sums */
+  OWN_QUEUES = 2,  /* of a runtime */
+  MESH_QUEUES = 4, /* of each mesh that its bundles live on */
+  RECEIVES = 3,    /* chunks at a root beyond its partial sums */
   TREE_CHUNKS = 6,
   MOST_CHUNK_BYTES = 1 << 30
 };
@@ -21,11 +21,18 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
+static const dmuon_device_overhead *overhead_of(const dmuon_registry *registry, int m) {
+  const DMuonMesh mesh = registry->meshes[m].mesh;
+  return dmuon_device_overhead_of(mesh ? mesh->device : NULL);
+}
+
 /* ---- what this rank updates ------------------------------------------------------------------ */
 
 static void add_updated(const dmuon_plan *plan, const dmuon_update_plan *update_plans,
                         dmuon_memory_plan *memory) {
+  const dmuon_device_overhead *device = overhead_of(plan->registry, 0);
   int64_t scratch = 0;
+  int updates_muon = 0;
   for (int b = 0; b < plan->packing->bundle_count; b++) {
     const dmuon_bundle *bundle = &plan->packing->bundles[b];
     for (int i = 0; i < bundle->count; i++) {
@@ -34,22 +41,24 @@ static void add_updated(const dmuon_plan *plan, const dmuon_update_plan *update_
       const dmuon_update_plan *update = &update_plans[p->id];
       if (!p->is_mine) continue;
       const int is_muon = param->route == DMUON_ROUTE_MUON;
+      updates_muon |= is_muon;
       memory->state += (is_muon ? 1 : 2) * dmuon_dtype_span(p->mine_count, param->state_dtype);
-      memory->tables += (is_muon ? 1 : 2) * BUFFER_HEAD;
+      memory->tables += (is_muon ? 1 : 2) * device->buffer;
       memory->tables += update->piece_count * (int64_t)sizeof *update->plans;
       if (param->master_dtype != param->dtype) {
         memory->masters += dmuon_dtype_span(p->mine_count, param->master_dtype);
-        memory->tables += BUFFER_HEAD;
+        memory->tables += device->buffer;
       }
       memory->workspace = larger(memory->workspace, update->workspace_bytes);
       for (int64_t j = 0; j < update->piece_count; j++) {
         const dmuon_ns_plan *ns = &update->plans[j];
-        if (dmuon_dtype_bytes(ns->iterate) < sizeof(float)) /* products in fp32 */
+        if (device->widens && dmuon_dtype_bytes(ns->iterate) < sizeof(float))
           scratch = larger(scratch, 3 * ns->small * ns->big * (int64_t)sizeof(float));
       }
     }
   }
   memory->workspace += scratch;
+  if (updates_muon) memory->queues += device->products;
 }
 
 int64_t dmuon_plan_operations(const dmuon_plan *plan, const dmuon_update_plan *update_plans) {
@@ -72,19 +81,44 @@ static int chunk_count(int size, int64_t fanin) {
   return size <= fanin ? dmuon_counter_depth(size) + RECEIVES : TREE_CHUNKS;
 }
 
-static int64_t communicator_bytes(const dmuon_plan *plan, int m) {
-  const DMuonMesh mesh = plan->registry->meshes[m].mesh;
-  int64_t chunk = 0, wide = 0;
-  for (int b = 0; b < plan->packing->bundle_count; b++)
-    if (plan->packing->bundles[b].mesh == m)
-      wide = larger(wide, (int64_t)dmuon_dtype_bytes(plan->packing->bundles[b].sum_dtype));
-  if (wide == 0) return 0;
+/* Of the host's, that reduces along axis. */
+static int64_t host_chunks(const dmuon_plan *plan, DMuonMesh mesh, DMuonAxis axis, DMuonDType sum) {
   const int64_t most = mesh->chunk_bytes < MOST_CHUNK_BYTES ? mesh->chunk_bytes : MOST_CHUNK_BYTES;
-  chunk = larger(1, most / wide) * wide;
+  const int64_t wide = (int64_t)dmuon_dtype_bytes(sum);
+  int64_t chunk = larger(1, most / wide) * wide;
   if (plan->packing->largest_segment * wide < chunk) chunk = plan->packing->largest_segment * wide;
   chunk = (chunk + 63) / 64 * 64;
-  return chunk * (chunk_count(mesh->sizes[DMUON_AXIS_SHARD], mesh->settings.reduce_fanin) +
-                  chunk_count(mesh->sizes[DMUON_AXIS_REPLICATE], mesh->settings.reduce_fanin));
+  return chunk * chunk_count(mesh->sizes[axis], mesh->settings.reduce_fanin);
+}
+
+static int64_t communicator_bytes(const dmuon_plan *plan, int m) {
+  const DMuonMesh mesh = plan->registry->meshes[m].mesh;
+  int64_t bytes = 0;
+  for (int axis = DMUON_AXIS_REPLICATE; axis <= DMUON_AXIS_SHARD; axis++) {
+    const dmuon_comm *comm = mesh->comms[axis][DMUON_ROLE_REDUCE];
+    int64_t most = 0;
+    for (int b = 0; b < plan->packing->bundle_count; b++) {
+      const dmuon_bundle *bundle = &plan->packing->bundles[b];
+      if (bundle->mesh != m) continue;
+      most = larger(most, comm && comm->ops->reserve_bytes
+                              ? comm->ops->reserve_bytes(comm, plan->packing->largest_segment,
+                                                         bundle->sum_dtype)
+                              : host_chunks(plan, mesh, (DMuonAxis)axis, bundle->sum_dtype));
+    }
+    bytes += most;
+  }
+  return bytes;
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static int64_t queue_bytes(const dmuon_plan *plan) {
+  const int own = OWN_QUEUES + (plan->groups->lent_count > 0); /* and the caller's */
+  int64_t bytes = own * overhead_of(plan->registry, 0)->queue;
+  for (int m = 0; m < plan->registry->mesh_count; m++)
+    if (plan->registry->meshes[m].mesh)
+      bytes += MESH_QUEUES * overhead_of(plan->registry, m)->queue;
+  return bytes;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -121,7 +155,8 @@ dmuon_memory_plan dmuon_plan_memory(const dmuon_plan *plan, const dmuon_update_p
   add_updated(plan, update_plans, &memory);
   for (int m = 0; m < registry->mesh_count; m++)
     if (registry->meshes[m].mesh) memory.communicators += communicator_bytes(plan, m);
-  memory.tasks = TASK_BYTES * dmuon_plan_operations(plan, update_plans);
+  memory.queues += queue_bytes(plan);
+  memory.tasks = overhead_of(registry, 0)->operation * dmuon_plan_operations(plan, update_plans);
   memory.tables += BYTES_ALWAYS + registry->param_count * (int64_t)BYTES_A_PARAMETER;
   memory.accumulators = accumulator_bytes(registry);
   return memory;
@@ -129,5 +164,5 @@ dmuon_memory_plan dmuon_plan_memory(const dmuon_plan *plan, const dmuon_update_p
 
 int64_t dmuon_memory_plan_total(const dmuon_memory_plan *m) {
   return m->homes + m->value_buffers + m->grad_buffers + m->sums + m->arrays + m->masters +
-         m->state + m->workspace + m->communicators + m->tasks + m->tables;
+         m->state + m->workspace + m->queues + m->communicators + m->tasks + m->tables;
 }

@@ -21,6 +21,17 @@ static int is_word(const char *text, size_t length, const char *word) {
   return length == strlen(word) && memcmp(text, word, length) == 0;
 }
 
+/* The items of a device's text, one after another: *items moves behind the one that it gives; 0:
+ * there is none any more. */
+static int next_item(const char **items, const char **item, size_t *length) {
+  const char *comma = *items ? strchr(*items, ',') : NULL;
+  if (!*items) return 0;
+  *item = *items;
+  *length = comma ? (size_t)(comma - *items) : strlen(*items);
+  *items = comma ? comma + 1 : NULL;
+  return 1;
+}
+
 static DMuonErrorCode read_number(const char *text, const char *what, const char *digits,
                                   size_t length, uint64_t *number) {
   char *end = NULL;
@@ -37,30 +48,29 @@ static DMuonErrorCode host_make(dmuon_context *context, const char *text, const 
                                 dmuon_device **device) {
   int deferred = 0, has_seed = 0, traced = 0, late = 0;
   uint64_t seed = 0;
+  const char *item = NULL;
+  size_t length = 0;
   (void)extras;
-  while (items) {
-    const char *comma = strchr(items, ',');
-    size_t length = comma ? (size_t)(comma - items) : strlen(items);
-    if (is_word(items, length, "deferred")) {
+  while (next_item(&items, &item, &length)) {
+    if (is_word(item, length, "deferred")) {
       deferred = 1;
-    } else if (is_word(items, length, "eager")) {
+    } else if (is_word(item, length, "eager")) {
       deferred = 0;
-    } else if (is_word(items, length, "trace")) {
+    } else if (is_word(item, length, "trace")) {
       traced = 1;
-    } else if (is_word(items, length, "late")) {
+    } else if (is_word(item, length, "late")) {
       late = 1;
-    } else if (is_word(items, length, DMUON_BACKEND_STAGED)) {
+    } else if (is_word(item, length, DMUON_BACKEND_STAGED)) {
       /* of the mesh: see device_agree.c */
-    } else if (length >= 5 && memcmp(items, "seed=", 5) == 0) {
-      DMUON_TRY(read_number(text, "seed", items + 5, length - 5, &seed));
+    } else if (length >= 5 && memcmp(item, "seed=", 5) == 0) {
+      DMUON_TRY(read_number(text, "seed", item + 5, length - 5, &seed));
       has_seed = 1;
     } else {
       DMUON_FAIL(DMUON_ERR_ARGUMENT,
                  "device \"%s\": \"%.*s\" is no option of host; there are eager, deferred, "
                  "seed=N, late, staged, trace",
-                 text, (int)length, items);
+                 text, (int)length, item);
     }
-    items = comma ? comma + 1 : NULL;
   }
   if (has_seed && !deferred)
     DMUON_FAIL(DMUON_ERR_ARGUMENT,
@@ -91,27 +101,26 @@ static DMuonErrorCode progress_process(void *argument) {
 
 static DMuonErrorCode cuda_read(const char *text, const char *items, dmuon_module_request *request,
                                 int *traced) {
-  while (items) {
-    const char *comma = strchr(items, ',');
-    size_t length = comma ? (size_t)(comma - items) : strlen(items);
+  const char *item = NULL;
+  size_t length = 0;
+  while (next_item(&items, &item, &length)) {
     uint64_t ordinal = 0;
-    if (is_word(items, length, "tf32")) {
+    if (is_word(item, length, "tf32")) {
       request->allow_tf32 = 1;
-    } else if (is_word(items, length, "batched")) {
+    } else if (is_word(item, length, "batched")) {
       request->batched = 1;
-    } else if (is_word(items, length, "trace")) {
+    } else if (is_word(item, length, "trace")) {
       *traced = 1;
-    } else if (length >= 8 && memcmp(items, "ordinal=", 8) == 0) {
-      DMUON_TRY(read_number(text, "ordinal", items + 8, length - 8, &ordinal));
+    } else if (length >= 8 && memcmp(item, "ordinal=", 8) == 0) {
+      DMUON_TRY(read_number(text, "ordinal", item + 8, length - 8, &ordinal));
       request->ordinal = ordinal < INT32_MAX ? (int)ordinal : INT32_MAX;
-    } else if (!is_word(items, length, DMUON_BACKEND_STAGED)) {
+      request->pci = NULL;
+    } else if (!is_word(item, length, DMUON_BACKEND_STAGED)) {
       DMUON_FAIL(DMUON_ERR_ARGUMENT,
                  "device \"%s\": \"%.*s\" is no option of cuda; there are ordinal=N, tf32, "
-                 "batched, staged, "
-                 "trace",
-                 text, (int)length, items);
+                 "batched, staged, trace",
+                 text, (int)length, item);
     }
-    items = comma ? comma + 1 : NULL;
   }
   return DMUON_SUCCESS;
 }
@@ -123,6 +132,7 @@ static DMuonErrorCode cuda_make(dmuon_context *context, const char *text, const 
   if (!extras) extras = &none;
   dmuon_module_request request = {.text = text,
                                   .ordinal = extras->ordinal,
+                                  .pci = extras->pci,
                                   .reduce_nccl = extras->reduce_nccl,
                                   .rank = extras->rank,
                                   .progress = with_mpi ? progress_process : NULL,
@@ -259,13 +269,11 @@ int dmuon_backend_may_be_missing(const char *text) {
 }
 
 int dmuon_backend_wants_staged(const char *text) {
-  const char *items = strchr(text, ':');
-  while (items) {
-    const char *comma = strchr(++items, ',');
-    if (is_word(items, comma ? (size_t)(comma - items) : strlen(items), DMUON_BACKEND_STAGED))
-      return 1;
-    items = comma;
-  }
+  const char *items = strchr(text, ':'), *item = NULL;
+  size_t length = 0;
+  if (items) items++;
+  while (next_item(&items, &item, &length))
+    if (is_word(item, length, DMUON_BACKEND_STAGED)) return 1;
   return 0;
 }
 

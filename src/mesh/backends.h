@@ -12,8 +12,9 @@
 
 /* What a device that is not this process's CPU is told beside its text. NULL: nothing of it. */
 typedef struct {
-  int ordinal; /* -1: the current one */
-  int rank;    /* in the mesh */
+  int ordinal;     /* -1: the current one */
+  const char *pci; /* unless NULL: the one at this address, whatever its ordinal */
+  int rank;        /* in the mesh */
   int reduce_nccl;
   const char *module_path; /* NULL: where modules are installed */
   DMuonAllocFunction alloc;
@@ -32,8 +33,8 @@ DMuonErrorCode dmuon_backend_create_device(dmuon_context *context, const char *t
                                            dmuon_device **device);
 /* What the mesh was told of its device. */
 void dmuon_mesh_extras(DMuonMesh mesh, dmuon_backend_extras *extras);
-/* Which piece of hardware it is (the host: zeros), its PCI address ("0000:07:00.0"; the host: ""), and
- * what it is in words (the host: nothing). */
+/* Which piece of hardware it is (the host: zeros), its PCI address ("0000:07:00.0"; the host: ""),
+ * and what it is in words (the host: nothing). */
 void dmuon_backend_identify(const dmuon_device *device, unsigned char uuid[16]);
 void dmuon_backend_pci(const dmuon_device *device, char pci[24]);
 void dmuon_backend_describe(const dmuon_device *device, dmuon_text *text);

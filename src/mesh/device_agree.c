@@ -1,6 +1,6 @@
-/* Makes the device of each rank and agrees on what all have: which ranks lack one, which have which,
- * and what all of them can do. Decides what happens to a rank without; whether devices can talk to
- * each other is decided in device_choice.c. */
+/* Makes the device of each rank and agrees on what all have: which ranks lack one, which have
+ * which, and what all of them can do. Decides what happens to a rank without; whether devices can
+ * talk to each other is decided in device_choice.c. */
 #include "mesh/device_agree.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Memory where the mesh computes, for programs: their own pool for the library's buffers, buffers of
- * the mesh's device for theirs, and copies. It decides nothing about what lies where. */
+/* Memory where the mesh computes, for programs: their own pool for the library's buffers, buffers
+ * of the mesh's device for theirs, and copies. It decides nothing about what lies where. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ DMuonErrorCode DMuonMeshSetAllocator(DMuonMesh mesh, DMuonAllocFunction alloc,
 }
 
 void dmuon_mesh_extras(DMuonMesh mesh, dmuon_backend_extras *extras) {
-  *extras = (dmuon_backend_extras){.ordinal = dmuon_mesh_ordinal(mesh),
+  *extras = (dmuon_backend_extras){.ordinal = mesh->ordinal,
+                                   .pci = dmuon_mesh_bound_gpu(mesh),
                                    .rank = mesh->rank,
                                    .reduce_nccl = mesh->settings.reduce == DMUON_REDUCE_NCCL,
                                    .module_path = mesh->settings.module_path,

@@ -31,7 +31,7 @@ static const dmuon_option_spec mesh_specs[] = {
     {"island", DMUON_OPTION_ENUM, offsetof(dmuon_mesh_settings, island), "auto", 0, 0, island_names,
      "what a shard group stays inside: NVLink domain, node; auto: the first that gives one"},
     {"bind", DMUON_OPTION_ENUM, offsetof(dmuon_mesh_settings, bind), "none", 0, 0, dmuon_bind_names,
-     "carry the proposed places out, until the process ends"},
+     "carry the proposed places out: cores until the process ends, the GPU at its PCI address"},
     {"measure_links", DMUON_OPTION_BOOL, offsetof(dmuon_mesh_settings, measure_links), "0", 0, 0,
      NULL, "measure latency and bandwidth of each axis at set-up"},
     {"timeout", DMUON_OPTION_REAL, offsetof(dmuon_mesh_settings, timeout), "300", 0, 1e9, NULL,
@@ -105,7 +105,6 @@ static DMuonErrorCode mesh_new(DMuonMesh *mesh) {
   dmuon_object_init(&made->object, DMUON_CLASS_MESH, &made->context);
   for (int a = 0; a < 3; a++) made->given_coords[a] = -1;
   made->ordinal = DMUON_DECIDE;
-  made->bound_gpu = -1;
   dmuon_mesh_add_table(made, &dmuon_mesh_option_table);
   DMuonErrorCode code =
       dmuon_options_defaults(&made->context.memory, &dmuon_mesh_option_table, &made->settings);

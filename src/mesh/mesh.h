@@ -49,11 +49,11 @@ struct DMuonMesh_ {
   int given_coords[3];      /* SetCoords, or -1 */
   int plan_size;            /* ranks of a plan whose sizes are left to the machine */
   int ordinal;              /* SetDevice, or -1 */
-  int bound_gpu;            /* option bind, or -1 */
+  char bound_gpu[24];       /* its PCI address: option bind, or "" */
   DMuonAllocFunction alloc; /* SetAllocator */
   DMuonFreeFunction release;
   void *alloc_context;
-  dmuon_queue *copies; /* of DMuonMeshCopy; NULL until its first call */
+  dmuon_queue *copies;       /* of DMuonMeshCopy; NULL until its first call */
   int *node;                 /* [size] lowest rank on the same node */
   int *island;               /* [size] the same of the island (split.h) */
   int *rank_at;              /* [size] rank at position (r*G + s)*T + t */
@@ -70,7 +70,7 @@ struct DMuonMesh_ {
   dmuon_device_fact *facts; /* [size] devices of all ranks; NULL: nobody's may be missing */
   char missing_why[256];    /* what the lowest rank without a device said */
   char *transport;          /* NULL: the device's own communication; else staged, and why */
-  int is_split; /* the bootstrap made the communicators of these sizes and order */
+  int is_split;             /* the bootstrap made the communicators of these sizes and order */
   int tie_count, tie_capacity;
   DMuonMesh *ties; /* that break when this one does, and the other way round; not retained */
   int table_count;

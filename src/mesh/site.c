@@ -274,14 +274,16 @@ static DMuonErrorCode fail_bind(DMuonMesh mesh, const dmuon_site *site, const ch
 DMuonErrorCode dmuon_site_bind_gpu(DMuonMesh mesh, const dmuon_site *site) {
   int local, ranks;
   dmuon_node_place place;
-  mesh->bound_gpu = -1;
+  mesh->bound_gpu[0] = 0;
   if (!(mesh->settings.bind & DMUON_BIND_GPU)) return DMUON_SUCCESS;
   DMUON_TRY(check_bind(mesh, site));
   dmuon_site_gpus_of(site, mesh->rank, NULL, &local, &ranks);
-  dmuon_place_rank(dmuon_split_kind(&site->machine, site->places[mesh->rank].node), ranks, local,
-                   &place);
+  const dmuon_machine_kind *kind = dmuon_split_kind(&site->machine, site->places[mesh->rank].node);
+  dmuon_place_rank(kind, ranks, local, &place);
   if (place.gpu < 0) DMUON_TRY(fail_bind(mesh, site, "GPUs"));
-  mesh->bound_gpu = place.gpu;
+  if (!strchr(kind->gpus[place.gpu].name, ':'))
+    DMUON_TRY(fail_bind(mesh, site, "PCI addresses of GPUs"));
+  memcpy(mesh->bound_gpu, kind->gpus[place.gpu].name, sizeof mesh->bound_gpu);
   return DMUON_SUCCESS;
 }
 
@@ -300,6 +302,6 @@ DMuonErrorCode dmuon_site_bind_cores(DMuonMesh mesh, const dmuon_site *site) {
   return DMUON_SUCCESS;
 }
 
-int dmuon_mesh_ordinal(DMuonMesh mesh) {
-  return mesh->ordinal >= 0 ? mesh->ordinal : mesh->bound_gpu;
+const char *dmuon_mesh_bound_gpu(DMuonMesh mesh) {
+  return mesh->ordinal < 0 && mesh->bound_gpu[0] ? mesh->bound_gpu : NULL;
 }

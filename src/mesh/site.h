@@ -45,12 +45,13 @@ void dmuon_site_free(dmuon_site *site);
  * which of them rank is. */
 void dmuon_site_gpus_of(const dmuon_site *site, int rank, int *gpus, int *local, int *ranks);
 
-/* Do as option bind says, for this process. Before it has its device: the ordinal of the GPU it is
- * to use, in mesh->bound_gpu. Afterwards: its cores, beside the GPU that it has. */
+/* Do as option bind says, for this process. Before it has its device: the PCI address of the GPU it
+ * is to use, in mesh->bound_gpu (ordinals of CUDA count what the process sees, in an order of its
+ * own). Afterwards: its cores, beside the GPU that it has. */
 DMuonErrorCode dmuon_site_bind_gpu(DMuonMesh mesh, const dmuon_site *site);
 DMuonErrorCode dmuon_site_bind_cores(DMuonMesh mesh, const dmuon_site *site);
-/* Which of its devices this process shall use: SetDevice's, the one bound, or -1: the current one.
- */
-int dmuon_mesh_ordinal(DMuonMesh mesh);
+/* The PCI address of the one GPU that this process shall use, unless SetDevice chose another; NULL:
+ * none was bound. */
+const char *dmuon_mesh_bound_gpu(DMuonMesh mesh);
 
 #endif

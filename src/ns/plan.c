@@ -66,8 +66,8 @@ static int is_fit_for_half(const dmuon_ns_recipe *recipe) {
 }
 
 /* What the iteration runs in. A device that is much faster in fp16 gets it where nobody said
- * otherwise: not for fp64, which was chosen for its precision, nor where the Gram form was asked for
- * with a table that 16 bits do not carry (the direct form loses little). */
+ * otherwise: not for fp64, which was chosen for its precision, nor where the Gram form was asked
+ * for with a table that 16 bits do not carry (the direct form loses little). */
 static DMuonDType choose_iterate(const dmuon_ns_recipe *recipe, DMuonDType dtype) {
   if (recipe->iterate_is_given) return recipe->iterate;
   if (recipe->prefers_half && dtype != DMUON_FLOAT64 &&

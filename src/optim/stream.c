@@ -1,5 +1,5 @@
-/* The caller's stream, for devices that have streams: kept until there is a device, then told to the
- * device of each of the model's meshes. */
+/* The caller's stream, for devices that have streams: kept until there is a device, then told to
+ * the device of each of the model's meshes. */
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 

@@ -50,24 +50,12 @@ static void write_flows(dmuon_text *text, const dmuon_traffic *traffic) {
   dmuon_text_add(text, "\n");
 }
 
-/* What the operations of a step take along axis, one after another, by what its links cost. */
-static double predicted_seconds(const dmuon_plan *plan, DMuonAxis axis) {
-  double seconds = 0;
-  for (int b = 0; b < plan->packing->bundle_count; b++) {
-    const dmuon_traffic traffic = dmuon_plan_bundle(plan, b, &one_step);
-    const dmuon_flow flow = dmuon_traffic_along(&traffic, axis);
-    const DMuonMesh mesh = plan->registry->meshes[plan->packing->bundles[b].mesh].mesh;
-    seconds += dmuon_cost_seconds(&mesh->links[axis], flow.operations, flow.bytes);
-  }
-  return seconds;
-}
-
 static void write_seconds(const dmuon_plan *plan, dmuon_text *text) {
   static const char *const names[] = {"replicate", "shard"};
   const DMuonMesh mesh = plan->registry->meshes[0].mesh;
   const char *between = "  predicted seconds of it, were nothing hidden: ";
   for (int axis = DMUON_AXIS_SHARD; axis >= DMUON_AXIS_REPLICATE; axis--) {
-    const double seconds = predicted_seconds(plan, (DMuonAxis)axis);
+    const double seconds = dmuon_plan_seconds(plan, (DMuonAxis)axis, &one_step);
     if (!(seconds > 0)) continue;
     dmuon_text_add(text, "%s%s %.3g over %s (%s)", between, names[axis], seconds,
                    dmuon_link_name(mesh->links[axis].link_class),
@@ -89,6 +77,7 @@ static void write_memory(dmuon_text *text, const dmuon_memory_plan *memory) {
                {"masters", memory->masters},
                {"state", memory->state},
                {"workspace", memory->workspace},
+               {"queues", memory->queues},
                {"communicators", memory->communicators},
                {"operations", memory->tasks},
                {"tables", memory->tables}};
@@ -186,13 +175,13 @@ static json_t *totals_json(const dmuon_plan *plan) {
       if (bytes > largest) largest = bytes;
     }
   }
-  return json_pack("{s:o, s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:I}", "step", traffic_json(&here, 1),
-                   "predicted_seconds", "replicate", predicted_seconds(plan, DMUON_AXIS_REPLICATE),
-                   "shard", predicted_seconds(plan, DMUON_AXIS_SHARD), "step_over_all_ranks",
-                   traffic_json(&all, 0), "further_micro_batch", more_json(plan, &two, &one_step),
-                   "further_micro_batch_accumulated", more_json(plan, &two_local, &one_step),
-                   "evaluation", traffic_json(&look, 1), "largest_owner_segment_bytes",
-                   (json_int_t)largest);
+  return json_pack(
+      "{s:o, s:{s:f, s:f}, s:o, s:o, s:o, s:o, s:I}", "step", traffic_json(&here, 1),
+      "predicted_seconds", "replicate", dmuon_plan_seconds(plan, DMUON_AXIS_REPLICATE, &one_step),
+      "shard", dmuon_plan_seconds(plan, DMUON_AXIS_SHARD, &one_step), "step_over_all_ranks",
+      traffic_json(&all, 0), "further_micro_batch", more_json(plan, &two, &one_step),
+      "further_micro_batch_accumulated", more_json(plan, &two_local, &one_step), "evaluation",
+      traffic_json(&look, 1), "largest_owner_segment_bytes", (json_int_t)largest);
 }
 
 /* ---- JSON: groups ---------------------------------------------------------------------------- */
@@ -293,12 +282,13 @@ json_t *dmuon_optimizer_comm_plan(DMuonOptimizer opt) {
 json_t *dmuon_optimizer_memory_plan(DMuonOptimizer opt) {
   const dmuon_plan plan = dmuon_optimizer_plan(opt);
   const dmuon_memory_plan m = dmuon_plan_memory(&plan, opt->plans);
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "homes",
-                   (json_int_t)m.homes, "value_buffers", (json_int_t)m.value_buffers,
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                   "homes", (json_int_t)m.homes, "value_buffers", (json_int_t)m.value_buffers,
                    "grad_buffers", (json_int_t)m.grad_buffers, "sums", (json_int_t)m.sums, "arrays",
                    (json_int_t)m.arrays, "masters", (json_int_t)m.masters, "state",
-                   (json_int_t)m.state, "workspace", (json_int_t)m.workspace, "communicators",
-                   (json_int_t)m.communicators, "operations", (json_int_t)m.tasks, "tables",
-                   (json_int_t)m.tables, "total", (json_int_t)dmuon_memory_plan_total(&m),
-                   "accumulators", (json_int_t)m.accumulators);
+                   (json_int_t)m.state, "workspace", (json_int_t)m.workspace, "queues",
+                   (json_int_t)m.queues, "communicators", (json_int_t)m.communicators, "operations",
+                   (json_int_t)m.tasks, "tables", (json_int_t)m.tables, "total",
+                   (json_int_t)dmuon_memory_plan_total(&m), "accumulators",
+                   (json_int_t)m.accumulators);
 }

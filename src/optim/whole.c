@@ -64,8 +64,8 @@ static share share_of(DMuonOptimizer opt, int index, int r, int s) {
 
 DMuonErrorCode dmuon_whole_copy(DMuonOptimizer opt, void *dst, const void *src, int64_t bytes) {
   const DMuonDeviceOps *ops = opt->runtime.device->ops;
-  DMUON_TRY(
-      ops->queue_sync(opt->runtime.compute)); /* a device's copy may block until it can begin */
+  /* A device's copy may block until it can begin. */
+  DMUON_TRY(ops->queue_sync(opt->runtime.compute));
   DMUON_TRY(ops->copy(opt->runtime.compute, dst, src, bytes));
   return ops->queue_sync(opt->runtime.compute);
 }

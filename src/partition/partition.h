@@ -57,6 +57,21 @@ int64_t dmuon_partition_bytes(const dmuon_param *param);
 /* The position in the model's mesh of the owner of parameter index. After SetUp. */
 int dmuon_partition_position(DMuonPartition partition, int index);
 
+/* What a step of the busiest owner takes at least, along one axis. */
+typedef struct {
+  double seconds;
+  int64_t bytes;
+  int position; /* in the model's mesh; -1: nothing travels */
+} dmuon_partition_busiest;
+
+/* The bytes that placement decides, by what the links of the model's mesh cost: of what a place
+ * roots, one gradient from each other rank of the axis and the new values to them. Along the shard
+ * axis a place roots what its column owns, along the replicate axis what it owns itself. What is
+ * the same wherever owners are (latencies, values fetched, flat parameters) is the optimizer's
+ * plan's to say. After SetUp. seconds.c. */
+DMuonErrorCode dmuon_partition_find_busiest(DMuonPartition partition, DMuonAxis axis,
+                                            dmuon_partition_busiest *busiest);
+
 DMuonErrorCode dmuon_partition_check(DMuonPartition partition);
 void dmuon_partition_retain(DMuonPartition partition);
 void dmuon_partition_release(DMuonPartition partition);

@@ -34,6 +34,26 @@ static void add_head(DMuonPartition part, dmuon_text *text) {
   dmuon_text_add(text, "  idle slots:    %d\n", s->idle_slots);
 }
 
+/* Which owner communicates longest. */
+static DMuonErrorCode add_busiest(DMuonPartition part, dmuon_text *text) {
+  static const char *const names[] = {"replicate", "shard"};
+  const DMuonMesh mesh = part->model->mesh;
+  const char *between = "  busiest owner: ";
+  for (int axis = DMUON_AXIS_SHARD; axis >= DMUON_AXIS_REPLICATE; axis--) {
+    dmuon_partition_busiest busiest;
+    char bytes[32];
+    DMUON_TRY(dmuon_partition_find_busiest(part, (DMuonAxis)axis, &busiest));
+    if (busiest.position < 0) continue;
+    dmuon_text_add(text, "%sat least %.3g s a step along %s (rank %d: %s over %s)", between,
+                   busiest.seconds, names[axis], mesh->rank_at[busiest.position],
+                   dmuon_text_bytes(bytes, (double)busiest.bytes),
+                   dmuon_link_name(mesh->links[axis].link_class));
+    between = ", ";
+  }
+  if (between[0] == ',') dmuon_text_add(text, "\n");
+  return DMUON_SUCCESS;
+}
+
 static int compare_load(const void *a, const void *b, void *context) {
   const double *cost = context;
   double x = cost[*(const int *)a], y = cost[*(const int *)b];
@@ -90,7 +110,8 @@ DMuonErrorCode DMuonPartitionView(DMuonPartition part, const char *path) {
   dmuon_text_init(&text, &part->object.context->memory);
   if (mesh->rank == 0) {
     add_head(part, &text);
-    DMuonErrorCode code = add_slots(part, &text);
+    DMuonErrorCode code = add_busiest(part, &text);
+    if (!code) code = add_slots(part, &text);
     if (code && !text.failed) text.failed = code;
     add_params(part, &text);
   }
@@ -125,23 +146,35 @@ static json_t *slots_summary(DMuonPartition part) {
   return slots;
 }
 
+static json_t *busiest_summary(DMuonPartition part, const dmuon_partition_busiest *busiest) {
+  if (busiest->position < 0) return json_null();
+  return json_pack("{s:f, s:I, s:i}", "seconds", busiest->seconds, "bytes",
+                   (json_int_t)busiest->bytes, "rank",
+                   part->model->mesh->rank_at[busiest->position]);
+}
+
 DMuonErrorCode DMuonPartitionSummary(DMuonPartition part, char **json) {
   DMUON_TRY(dmuon_object_check_state(part, DMUON_CLASS_PARTITION, 1, __func__));
   if (!json) DMUON_FAIL(DMUON_ERR_ARGUMENT, "json is NULL; a place for the text is wanted");
   const dmuon_assign_statistics *s = &part->statistics;
   DMuonPartitionInfo info = {.struct_size = sizeof info};
   DMUON_TRY(DMuonPartitionGetInfo(part, &info));
+  dmuon_partition_busiest replicate, shard;
+  DMUON_TRY(dmuon_partition_find_busiest(part, DMUON_AXIS_REPLICATE, &replicate));
+  DMUON_TRY(dmuon_partition_find_busiest(part, DMUON_AXIS_SHARD, &shard));
   char hash[17];
   for (int i = 0; i < 16; i++) hash[i] = "0123456789abcdef"[part->hash >> (60 - 4 * i) & 15];
   hash[16] = 0;
-  json_t *root =
-      json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o}",
-                "class", "partition", "hash", hash, "units", s->units, "packed_units",
-                s->packed_units, "slots", s->slots, "idle_slots", s->idle_slots, "max_cost",
-                s->max_cost, "mean_cost", s->mean_cost, "lower_bound", s->lower_bound, "ratio",
-                ratio(s), "largest_unit", s->largest_unit, "largest_parameter", s->largest_item,
-                "max_bytes", (json_int_t)info.max_bytes, "min_bytes", (json_int_t)info.min_bytes,
-                "slot_loads", slots_summary(part), "owners", owners_summary(part));
+  json_t *root = json_pack(
+      "{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o, "
+      "s:{s:o, s:o}}",
+      "class", "partition", "hash", hash, "units", s->units, "packed_units", s->packed_units,
+      "slots", s->slots, "idle_slots", s->idle_slots, "max_cost", s->max_cost, "mean_cost",
+      s->mean_cost, "lower_bound", s->lower_bound, "ratio", ratio(s), "largest_unit",
+      s->largest_unit, "largest_parameter", s->largest_item, "max_bytes",
+      (json_int_t)info.max_bytes, "min_bytes", (json_int_t)info.min_bytes, "slot_loads",
+      slots_summary(part), "owners", owners_summary(part), "busiest_owner", "replicate",
+      busiest_summary(part, &replicate), "shard", busiest_summary(part, &shard));
   DMUON_TRY(dmuon_json_finish(root, json));
   return DMUON_SUCCESS;
 }

@@ -1,5 +1,5 @@
-/* The bytes of a summary: numbers, texts and runs of nodes, written into memory that grows, and read
- * without ever passing the end. What goes wrong is kept and told once, at the end. For
+/* The bytes of a summary: numbers, texts and runs of nodes, written into memory that grows, and
+ * read without ever passing the end. What goes wrong is kept and told once, at the end. For
  * topo/summary*.c alone. */
 #ifndef DMUON_TOPO_BYTES_H
 #define DMUON_TOPO_BYTES_H

@@ -86,7 +86,8 @@ static DMuonErrorCode read_number(int key, word value, int *number) {
   return DMUON_SUCCESS;
 }
 
-/* Digits with a point perhaps, then a unit: 10^6 bytes/s. Not strtod: that one follows the locale. */
+/* Digits with a point perhaps, then a unit: 10^6 bytes/s. Not strtod: that one follows the
+ * locale. */
 static int rate_of(word value, int may_be_zero, double *mbps) {
   static const struct {
     const char *name;
@@ -137,7 +138,8 @@ static DMuonErrorCode split_rate(const char *key, word *value, double *mbps) {
   return DMUON_SUCCESS;
 }
 
-/* The part of rest up to c, or all of it; rest is moved behind c. *more says whether c was there. */
+/* The part of rest up to c, or all of it; rest is moved behind c. *more says whether c was
+ * there. */
 static word cut(word *rest, char c, int *more) {
   const char *at = memchr(rest->text, c, (size_t)rest->length);
   word part = *rest;

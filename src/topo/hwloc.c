@@ -3,9 +3,9 @@
  * tree; NVLink from hwloc's distances. The only file that knows hwloc.
  *
  * Plugins that start other runtimes (CUDA, OpenCL, X) are switched off: a library that looks around
- * must not open devices. So is the one that visits every processor, moving the caller's thread: Linux
- * says the same in /sys. So on a live machine GPUs are NVIDIA's PCI devices, or what hwloc's NVML
- * plugin names where it is installed. */
+ * must not open devices. So is the one that visits every processor, moving the caller's thread:
+ * Linux says the same in /sys. So on a live machine GPUs are NVIDIA's PCI devices, or what hwloc's
+ * NVML plugin names where it is installed. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -358,7 +358,7 @@ DMuonErrorCode dmuon_hwloc_read(const char *xml, dmuon_machine_kind *kind, char 
   return code;
 }
 
-/* ---- binding ----------------------------------------------------------------------------------- */
+/* ---- binding --------------------------------------------------------------------------------- */
 
 static DMuonErrorCode bind_cores(hwloc_topology_t topology, hwloc_bitmap_t set, int first,
                                  int count) {

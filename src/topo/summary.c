@@ -12,7 +12,7 @@
 #include "topo/bytes.h"
 #include "topo/pci.h"
 
-/* ---- one kind ---------------------------------------------------------------------------------- */
+/* ---- one kind -------------------------------------------------------------------------------- */
 
 static void put_name(dmuon_writer *w, const char *name) {
   dmuon_pci pci;
@@ -79,8 +79,8 @@ static int is_symmetric(const dmuon_machine_kind *kind) {
   return 1;
 }
 
-/* The entry after (*i, *j) in the order of the bytes: rows, without the diagonal, only what is right
- * of it when symmetric. Begins after (0, 0); 0 at the end. */
+/* The entry after (*i, *j) in the order of the bytes: rows, without the diagonal, only what is
+ * right of it when symmetric. Begins after (0, 0); 0 at the end. */
 static int next_entry(int n, int symmetric, int *i, int *j) {
   do {
     if (++*j >= n) {
@@ -178,7 +178,7 @@ static void get_kind(dmuon_reader *r, dmuon_machine_kind *kind) {
   get_links(r, kind);
 }
 
-/* ---- the machine ------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 DMuonErrorCode dmuon_summary_encode(dmuon_memory *memory, const dmuon_machine *machine, void **data,
                                     int64_t *bytes) {

@@ -1,6 +1,6 @@
-/* A machine in a few hundred bytes a node, for the exchange between ranks: kinds once each, nodes as
- * runs of equal ones. The bytes carry a version and are checked while they are read; what does not
- * fit is DMUON_ERR_FORMAT. They are meant for ranks of one job, not for files. Pure. */
+/* A machine in a few hundred bytes a node, for the exchange between ranks: kinds once each, nodes
+ * as runs of equal ones. The bytes carry a version and are checked while they are read; what does
+ * not fit is DMUON_ERR_FORMAT. They are meant for ranks of one job, not for files. Pure. */
 #ifndef DMUON_TOPO_SUMMARY_H
 #define DMUON_TOPO_SUMMARY_H
 

@@ -55,7 +55,8 @@ void dmuon_update_plan_free(dmuon_update_plan *plan) {
   memset(plan, 0, sizeof *plan);
 }
 
-/* Pieces of one shape run together, as many as their plan says, at the place of the first of them. */
+/* Pieces of one shape run together, as many as their plan says, at the place of the first of
+ * them. */
 static DMuonErrorCode orthogonalise_from(dmuon_queue *queue, dmuon_device *device,
                                          const dmuon_update_plan *plan, const dmuon_update *update,
                                          int64_t index) {

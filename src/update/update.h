@@ -57,8 +57,8 @@ typedef struct {
 DMuonErrorCode dmuon_update_muon(dmuon_queue *queue, dmuon_device *device,
                                  const dmuon_update_plan *plan, const dmuon_update *update,
                                  dmuon_param_state *state);
-/* The same of count alike parameters, at most plan->together, with one workspace: the bits of one by
- * one. updates and states are read at once. */
+/* The same of count alike parameters, at most plan->together, with one workspace: the bits of one
+ * by one. updates and states are read at once. */
 DMuonErrorCode dmuon_update_muon_together(dmuon_queue *queue, dmuon_device *device,
                                           const dmuon_update_plan *plan, int64_t count,
                                           const dmuon_update *updates, dmuon_param_state **states);

@@ -1,6 +1,6 @@
 /* The bodies of the kernels against the host's loops, bit for bit: random numbers of every size,
- * subnormal and huge ones, infinities and NaN, in every mix of types, from aligned and odd addresses.
- * (Of NaN only that it is one is compared.) */
+ * subnormal and huge ones, infinities and NaN, in every mix of types, from aligned and odd
+ * addresses. (Of NaN only that it is one is compared.) */
 #include "config.h"
 
 #include "tap.h"

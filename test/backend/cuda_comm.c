@@ -1,6 +1,6 @@
 /* Communication of the CUDA backend over the double: all operations against the host's, in each of
- * the ways of adding up, with NCCL keeping calls in order and without, and through host memory. Runs
- * on any number of ranks. */
+ * the ways of adding up, with NCCL keeping calls in order and without, and through host memory.
+ * Runs on any number of ranks. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "backend/host/host.h"

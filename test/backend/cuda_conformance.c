@@ -1,8 +1,8 @@
 /* The CUDA device, over the double, against the conformance suite of the seam: with streams drained
- * in several orders, with symmetric products whole and in tiles, batches one by one and in one call.
- * And what only this backend does: it tells what is missing, keeps the caller's current device and
- * stream, takes memory from his allocator, never waits while operations are issued, and says what
- * failed. */
+ * in several orders, with symmetric products whole and in tiles, batches one by one and in one
+ * call. And what only this backend does: it tells what is missing, keeps the caller's current
+ * device and stream, takes memory from his allocator, never waits while operations are issued, and
+ * says what failed. */
 #include "config.h"
 
 #include "device_conformance.h"

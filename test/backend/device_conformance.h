@@ -773,8 +773,8 @@ static int unchanged(array *a, const array *before) {
   return memcmp(a->value, before->value, (size_t)a->n * sizeof *a->value) == 0;
 }
 
-/* With skip set nothing changes but the value, which is the weight, and the count; with it clear all
- * is as without. */
+/* With skip set nothing changes but the value, which is the weight, and the count; with it clear
+ * all is as without. */
 static void test_skip(void) {
   const int64_t n = 1300;
   const int key = 900;

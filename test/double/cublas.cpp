@@ -170,9 +170,13 @@ static cublasContext *handle_of(cublasHandle_t h) {
   return h;
 }
 
-int blas_leaks(void) {
-  int left = 0;
-  for (auto &h : state().blas_handles) left += !h->destroyed;
+Left blas_leaks(void) {
+  Left left;
+  int number = 0;
+  for (auto &h : state().blas_handles) {
+    number++;
+    if (!h->destroyed) left.add("cublasCreate", number);
+  }
   return left;
 }
 

@@ -56,6 +56,8 @@ void double_forbid_blocking(int on);
 void double_host_reads(const void *ptr, int64_t bytes);
 /* The nth call from now on (1: the next) of this entry point returns the error code. */
 void double_fail_call(const char *call, int nth, int code);
+/* What the stream was created with: 0, down to -5 for the most urgent. */
+int double_stream_priority(cudaStream_t stream);
 /* What is left at exit is meant to be: a test of a broken run. */
 void double_forgive_leaks(void);
 

@@ -62,11 +62,11 @@ found 0 "destroyed stream" "cudaStreamQuery: stream .* has been destroyed"
 found 0 "after free async" "freed by cudaFreeAsync"
 found 0 "early free" "cudaFree: .* has not waited for axpby"
 found 0 "use after free" "axpby uses allocation .* freed by cudaFree"
-found 0 "memory leak" "left behind: 1 device allocations"
-found 0 "pinned leak" "left behind: 1 pinned allocations"
-found 0 "handle leak" "left behind: 1 cuBLAS handles"
-found 0 "stream leak" "left behind: 1 streams"
-found 0 "event leak" "left behind: 1 events"
+found 0 "memory leak" "left behind: 1 device allocations (first: cudaMalloc, number 4)"
+found 0 "pinned leak" "left behind: 1 pinned allocations (first: cudaHostAlloc, number 6)"
+found 0 "handle leak" "left behind: 1 cuBLAS handles (first: cublasCreate, number 1)"
+found 0 "stream leak" "left behind: 1 streams (first: cudaStreamCreateWithPriority, number 2)"
+found 0 "event leak" "left behind: 1 events (first: cudaEventCreateWithFlags, number 1)"
 
 if [ -z "$MPIRUN" ]; then
   skip "faults between ranks" "no MPI launcher: configure with MPIRUN=..."
@@ -83,7 +83,7 @@ found 2 "launch order" "ncclReduce of communicator 2 is not behind the call befo
 found 2 "communicator order" "nothing has moved for 2 seconds"
 found 2 "thread" "ncclBroadcast: called from another thread"
 found 2 "group" "an open NCCL group"
-found 2 "communicator leak" "left behind: 1 communicators"
+found 2 "communicator leak" "left behind: 1 communicators (first: ncclCommSplit, number 2)"
 
 CUDA_DOUBLE_MISSING=0,1d
 export CUDA_DOUBLE_MISSING

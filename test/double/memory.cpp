@@ -11,7 +11,7 @@ enum : uint64_t { PAGE = 4096 };
 static const uint16_t POISON = 0xfffb; /* a NaN in bf16, fp16 and repeated in fp32, fp64; not -1 */
 static const uint32_t POISON32 = 0xfffbfffbu;
 
-/* ---- who touched what ---------------------------------------------------------------------------- */
+/* ---- who touched what ------------------------------------------------------------------------ */
 
 Allocation *find_memory(const void *ptr) {
   auto &memory = state().memory;
@@ -175,7 +175,7 @@ void close_memory(const double_touches &touches) {
   for (const Touch &t : touches.list) protect(t, PROT_NONE);
 }
 
-/* ---- entry points -------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static cudaError_t error(cudaError_t code) {
   return code ? state().last_error = code : code;
@@ -193,6 +193,7 @@ static cudaError_t allocate(void **ptr, size_t bytes, bool pinned, CUstream_st *
   m->base = s.arena_next + 256; /* not page aligned: nobody may count on that */
   m->bytes = bytes;
   m->id = (int)s.memory.size() + 1;
+  m->made = s.call;
   m->device = double_device;
   m->pinned = pinned;
   m->born = {"cudaMallocAsync", stream ? stream->id : -1, stream ? stream->issued : 0};

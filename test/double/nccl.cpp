@@ -1,7 +1,7 @@
 /* NCCL calls of the double: groups, and operations that are messages whose headers must match what
- * the receiver expects. A send ends when its receiver has it and a collective when all are in it, so
- * nobody can count on buffering; communicators of one device take turns in the order of the calls,
- * so an order that differs between ranks stands still and is reported. */
+ * the receiver expects. A send ends when its receiver has it and a collective when all are in it,
+ * so nobody can count on buffering; communicators of one device take turns in the order of the
+ * calls, so an order that differs between ranks stands still and is reported. */
 #include "nccl_state.h"
 
 #include <stdlib.h>
@@ -218,9 +218,10 @@ static ncclResult_t call(Verb verb, const void *in, void *out, size_t count, ncc
 
 void nccl_leaks(std::string &text) {
   if (!nc) return;
-  int comms = 0;
-  for (auto &c : nc->comms) comms += !c->destroyed;
-  if (comms) text += (text.empty() ? "" : ", ") + std::to_string(comms) + " communicators";
+  Left comms;
+  for (auto &c : nc->comms)
+    if (!c->destroyed) comms.add(c->made, c->number);
+  comms.tell(text, "communicators");
   if (nc->depth) text += (text.empty() ? "" : ", ") + std::string("an open NCCL group");
   delete nc;
   nc = NULL;

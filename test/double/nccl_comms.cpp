@@ -1,5 +1,5 @@
-/* Communicators of the double's NCCL: made, split, finalized, given up. All are nonblocking; each is
- * ncclInProgress for a few looks at least, and must be left alone until then. */
+/* Communicators of the double's NCCL: made, split, finalized, given up. All are nonblocking; each
+ * is ncclInProgress for a few looks at least, and must be left alone until then. */
 #include "nccl_state.h"
 
 #include <stdlib.h>
@@ -37,6 +37,7 @@ static ncclComm *new_comm(uint64_t id, int rank, int size, const ncclConfig_t *c
   ncclComm *c = new ncclComm();
   nc->comms.emplace_back(c);
   c->id = id;
+  c->made = state().call;
   c->number = (int)nc->comms.size();
   c->rank = rank;
   c->size = size;

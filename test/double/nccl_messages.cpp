@@ -1,6 +1,6 @@
-/* Messages of the double's NCCL: over MPI_COMM_WORLD with one tag of ours, each with a header, moved
- * only inside calls of the program. Decides nothing but whether two ranks' collectives are the same
- * and when a unique id's ranks are complete. */
+/* Messages of the double's NCCL: over MPI_COMM_WORLD with one tag of ours, each with a header,
+ * moved only inside calls of the program. Decides nothing but whether two ranks' collectives are
+ * the same and when a unique id's ranks are complete. */
 #include "nccl_state.h"
 
 #include <stdio.h>

@@ -40,6 +40,7 @@ typedef std::tuple<uint64_t, int, int, uint64_t> Key; /* communicator, kind, fro
 
 struct ncclComm {
   uint64_t id;
+  const char *made; /* by which call */
   int number, rank, size, device;
   std::vector<int> world; /* ranks of MPI_COMM_WORLD; empty: not joined yet */
   bool aborted, destroyed, finalizing;

@@ -69,6 +69,12 @@ State &state(void) {
   s->personality = (seed + rank) % 3;
   s->patience = setting("CUDA_DOUBLE_PATIENCE", 30);
   s->gpus = (int)setting("CUDA_DOUBLE_GPUS", 1);
+  for (const char *p = getenv("CUDA_DOUBLE_VISIBLE"); p && *p;) { /* "5,2": ordinals 0 and 1 */
+    char *end;
+    s->visible.push_back((int)strtol(p, &end, 10));
+    p = end + strspn(end, ",");
+  }
+  if (!s->visible.empty()) s->gpus = (int)s->visible.size();
   s->limit = (uint64_t)setting("CUDA_DOUBLE_MEMORY", 8e9);
   for (const char *p = getenv("CUDA_DOUBLE_MISSING");
        p && *p;) { /* "0,2": no GPU; "1d": no driver */
@@ -143,18 +149,18 @@ __attribute__((destructor)) static void leaks(void) {
   State *s = the_state;
   if (!s) return;
   std::string text;
-  auto add = [&text](int count, const char *what) {
-    if (count) text += (text.empty() ? "" : ", ") + std::to_string(count) + what;
-  };
-  int memory = 0, pinned = 0, streams = 0, events = 0;
-  for (auto &m : s->memory) (m.second->pinned ? pinned : memory) += m.second->freed == NULL;
-  for (size_t i = 2; i < s->streams.size(); i++) streams += !s->streams[i]->destroyed;
-  for (auto &e : s->events) events += !e->destroyed;
-  add(streams, " streams");
-  add(events, " events");
-  add(memory, " device allocations");
-  add(pinned, " pinned allocations");
-  add(blas_leaks(), " cuBLAS handles");
+  Left memory, pinned, streams, events;
+  for (auto &m : s->memory)
+    if (!m.second->freed) (m.second->pinned ? pinned : memory).add(m.second->made, m.second->id);
+  for (size_t i = 2; i < s->streams.size(); i++)
+    if (!s->streams[i]->destroyed) streams.add(s->streams[i]->made, s->streams[i]->id);
+  for (auto &e : s->events)
+    if (!e->destroyed) events.add(e->made, e->id);
+  streams.tell(text, "streams");
+  events.tell(text, "events");
+  memory.tell(text, "device allocations");
+  pinned.tell(text, "pinned allocations");
+  blas_leaks().tell(text, "cuBLAS handles");
   nccl_leaks(text);
   bool bad = !text.empty() && !s->forgiven;
   if (bad) fprintf(stderr, "double: at exit: left behind: %s\n", text.c_str());

@@ -33,6 +33,7 @@ struct Allocation {
   uint64_t base, bytes;
   int id, device;
   bool pinned;
+  const char *made;  /* by which call; so it is with streams and the like */
   const char *freed; /* by which call, or NULL */
   Access born;
   std::map<uint64_t, Segment> segments;
@@ -59,6 +60,7 @@ struct CUstream_st {
     std::function<bool()> run; /* false: not done yet, ask again */
   };
   int id, device, priority;
+  const char *made;
   bool destroyed, joins_default; /* joins_default: not created nonblocking */
   uint64_t issued, done;
   Clock clock;
@@ -67,6 +69,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   int id, device;
+  const char *made;
   bool destroyed;
   CUstream_st *stream; /* of the record issued last, or NULL */
   uint64_t epoch;
@@ -78,6 +81,7 @@ struct State {
   std::mt19937 random;
   int personality = 0; /* 0: runs a little at each call; 1: all it can; 2: as late as possible */
   int gpus = 1, missing = 0;
+  std::vector<int> visible; /* by ordinal: the node's number of the GPU; empty: as they come */
   double patience = 30, idle_since = 0, last_poll = 0;
   int64_t blocking_calls = 0;
   bool blocking_forbidden = false, forgiven = false;
@@ -128,8 +132,22 @@ bool advance(int operations); /* runs at most so many; whether anything moved */
 void poll(void);              /* what each query does */
 void wait_turn(void); /* one turn of a wait of the host: fails when nothing moves any more */
 
+/* What is left of one kind at exit, with what made the first of it. */
+struct Left {
+  int count = 0, number = 0;
+  const char *made = nullptr;
+  void add(const char *by, int its_number) {
+    if (!count++) made = by, number = its_number;
+  }
+  void tell(std::string &text, const char *what) const {
+    if (!count) return;
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what + " (first: " + made +
+            ", number " + std::to_string(number) + ")";
+  }
+};
+
 /* ---- cublas.cpp */
-int blas_leaks(void);
+Left blas_leaks(void);
 
 /* ---- nccl.cpp */
 bool nccl_progress(void); /* messages; whether any came */

@@ -21,7 +21,7 @@ static cudaError_t error(cudaError_t code) {
     if (state().missing) return error((cudaError_t)state().missing); \
   } while (0)
 
-/* ---- queues -------------------------------------------------------------------------------------- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 static CUstream_st *new_stream(int device, bool joins_default, int priority) {
   auto &streams = state().streams;
@@ -33,6 +33,7 @@ static CUstream_st *new_stream(int device, bool joins_default, int priority) {
   }
   CUstream_st *s = new CUstream_st();
   s->id = (int)streams.size();
+  s->made = state().call;
   s->device = device;
   s->joins_default = joins_default;
   s->priority = priority;
@@ -163,11 +164,12 @@ static void synchronize(CUstream_st *s) {
   join(state().host, s->clock);
 }
 
-/* ---- devices ------------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static int gpu_number(int device) { /* which GPU of the node, the same for all who see it */
   const char *shared = getenv("CUDA_DOUBLE_SHARED");
   if (shared && *shared && *shared != '0') return 0;
+  if (!state().visible.empty()) return state().visible[(size_t)device];
   return state().gpus > 1 ? device : world_rank();
 }
 
@@ -252,7 +254,7 @@ const char *cudaGetErrorString(cudaError_t code) {
   return cudaGetErrorName(code);
 }
 
-/* ---- streams and events -------------------------------------------------------------------------- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
   ENTER_DEVICE("cudaStreamCreateWithPriority");
@@ -263,6 +265,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+int double_stream_priority(cudaStream_t stream) {
+  return stream_of(stream)->priority;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -294,6 +300,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   CUevent_st *e = new CUevent_st();
   state().events.emplace_back(e);
   e->id = (int)state().events.size();
+  e->made = state().call;
   e->device = double_device;
   *event = e;
   return cudaSuccess;
@@ -347,7 +354,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-/* ---- copies and kernels -------------------------------------------------------------------------- */
+/* ---- copies and kernels ---------------------------------------------------------------------- */
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {

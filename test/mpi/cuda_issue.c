@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/cuda.h"
 #include "double/double.h"
 #include "mesh/mesh.h"
+#include "optim/optimizer.h"
 #include "tap_mpi.h"
 
 enum { ROWS = 24, COLS = 40, LAYERS = 3, STEPS = 3, PARAMS = 2 * LAYERS, GPUS = 8 };
@@ -123,6 +125,21 @@ static void forbid(int on) {
   double_forbid_blocking(on);
 }
 
+/* What the next group waits for, along the shard axis, goes before everything else. */
+static int goes_first(const run *r) {
+  const dmuon_runtime *runtime = &r->opt->runtime;
+  const dmuon_mesh_queues *queues = &runtime->queues[0];
+  const dmuon_queue *const later[] = {queues->replicate_reduce, queues->publish, runtime->compute,
+                                      runtime->local};
+  int least = 0, greatest = 0, right = 1;
+  (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  right &= double_stream_priority(queues->shard_reduce->stream) == greatest;
+  right &= double_stream_priority(queues->unshard->stream) == greatest;
+  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+    right &= double_stream_priority(later[i]->stream) == least;
+  return right && greatest < least;
+}
+
 static void test(const way *w) {
   run r = {0};
   DMuonStepInfo info = {.struct_size = sizeof info};
@@ -131,6 +148,7 @@ static void test(const way *w) {
     tap_diag("%s", DMuonErrorGetMessage());
     return;
   }
+  tap_ok(goes_first(&r), "%s: the queues of the shard axis alone have high priority", w->label);
   (void)cudaSetDevice(1 + tap_rank);
   for (int t = 1; t < STEPS; t++)
     (void)cudaStreamCreateWithPriority(&r.streams[t], cudaStreamNonBlocking, 0);

@@ -34,8 +34,22 @@ CUDA_DOUBLE_GPUS=8 hello 4 -dmuon_bind gpu
 point $? "bind gpu"
 says '^  GPUs: *each rank has one, 4 GPUs without a rank$' "each rank on one of its own"
 says '^      3: GPU 6 (0000:07:00.0, near mlx5_6)' "as proposed"
-hello 4 -dmuon_bind gpu
+CUDA_DOUBLE_VISIBLE=7,6,5,4,3,2,1,0 hello 4 -dmuon_bind gpu
+point $? "bind gpu where CUDA counts the other way round"
+says '^  GPUs: *each rank has one, 4 GPUs without a rank$' "each rank on one of its own"
+says '^      3: GPU 6 (0000:07:00.0, near mlx5_6)' "and as proposed: by address"
+CUDA_DOUBLE_GPUS=8 hello 4 -dmuon_bind gpu -dmuon_device cuda:ordinal=3
+says 'up to 4 ranks share one, 7 GPUs without a rank$' "an ordinal that was said is used"
+for visible in 1 5,3; do
+  CUDA_DOUBLE_VISIBLE=$visible hello 4 -dmuon_bind gpu
+  status=$?
+  [ "$status" -ne 0 ]
+  point $? "bind gpu where ranks see GPU $visible alone is refused"
+  says 'is to use the GPU at 0000:0[1-8]:00.0, which is not among the [12] that it sees' "and named"
+done
+hello 4 -dmuon_topology "node:1 gpu:8" -dmuon_bind gpu
 status=$?
 [ "$status" -ne 0 ]
-point $? "bind gpu where each rank sees one GPU alone is refused"
+point $? "bind gpu on a machine that is described in words is refused"
+says 'PCI addresses of GPUs of the node are not known' "and named"
 finish

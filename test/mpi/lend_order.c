@@ -546,7 +546,7 @@ static void test_random(void) {
   tap_is_near(squares / 10000, 1, .05, "and variance");
 }
 
-/* ---- programs by chance ------------------------------------------------------------------------- */
+/* ---- programs by chance ---------------------------------------------------------------------- */
 
 enum { CHANCES = 12, CHANCE_STEPS = 3, TEXT = 160 };
 
@@ -554,7 +554,8 @@ static int one_in(uint64_t seed, int64_t *drawn, int n) {
   return DMuonRandomUniform(seed, "programs", (*drawn)++) * n < 1;
 }
 
-/* Any groups in order, then the backwards of any of them in the reverse, some of them recomputed. */
+/* Any groups in order, then the backwards of any of them in the reverse, some of them
+ * recomputed. */
 static void write_program(uint64_t seed, int64_t *drawn, char text[TEXT]) {
   int ran[LENT_GROUPS], used = 0;
   text[0] = 0;

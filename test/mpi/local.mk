@@ -169,8 +169,8 @@ test_mpi_step_together_np2_SOURCES = test/mpi/step_together.c
 EXTRA_DIST += test/mpi/cuda_train.sh test/mpi/cuda_topology.sh test/mpi/cuda_transport.sh
 if DMUON_DOUBLE
 cuda_step_tests = test/mpi/cuda_train.sh test/mpi/cuda_topology.sh test/mpi/cuda_transport.sh test/mpi/cuda_skip.np4 \
-  test/mpi/cuda_issue.np4
-check_PROGRAMS += test/mpi/cuda_skip.np4 test/mpi/cuda_issue.np4
+  test/mpi/cuda_issue.np4 test/mpi/cuda_memory.np4
+check_PROGRAMS += test/mpi/cuda_skip.np4 test/mpi/cuda_issue.np4 test/mpi/cuda_memory.np4
 TESTS += $(cuda_step_tests)
 CUDA_TESTS += $(cuda_step_tests)
 test_mpi_cuda_skip_np4_SOURCES = test/mpi/cuda_skip.c
@@ -179,6 +179,10 @@ test_mpi_cuda_issue_np4_SOURCES = test/mpi/cuda_issue.c
 test_mpi_cuda_issue_np4_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
 test_mpi_cuda_issue_np4_LDADD = $(double_libs) $(MPI_LIBS) -lm
 test_mpi_cuda_issue_np4_LDFLAGS = $(double_ldflags)
+test_mpi_cuda_memory_np4_SOURCES = test/mpi/step_memory.c
+test_mpi_cuda_memory_np4_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_DEVICE='"cuda"' -DTEST_SIDE=80
+test_mpi_cuda_memory_np4_LDADD = $(double_libs) $(MPI_LIBS) -lm
+test_mpi_cuda_memory_np4_LDFLAGS = $(double_ldflags)
 else
 EXTRA_DIST += test/mpi/cuda_skip.c test/mpi/cuda_issue.c
 endif

@@ -159,7 +159,8 @@ static void test_case(const schedule_case *c, int replicate, int shard) {
   rehearsal_free(&made);
 }
 
-/* The same on a device that decides late: the step does not wait for what was found in gradients. */
+/* The same on a device that decides late: the step does not wait for what was found in
+ * gradients. */
 static void test_late(const schedule_case *c, int replicate, int shard) {
   rehearsal_plan plan = schedule_plan(c, replicate, shard);
   rehearsal made;

@@ -122,6 +122,45 @@ static void test_by_hand(void) {
   leave(&p);
 }
 
+/* ---- seconds --------------------------------------------------------------------------------- */
+
+static const char machine[] = "node:2 gpu:4 nvlink:all@450GB ib:4@400Gb";
+enum { M = 1 << 20 };
+
+/* a of 4 M elements at (0,0), b of 2 M at (1,0), c of 1 M at (1,2); types as above. */
+static DMuonErrorCode on_a_machine(DMuonModel model, DMuonPartition partition) {
+  DMUON_CALL(DMuonMeshSetOption(model->mesh, "topology", machine));
+  DMUON_CALL(add(model, "h.0.a", DMUON_BFLOAT16, 4096, 1024, DMUON_ROUTE_MUON));
+  DMUON_CALL(add(model, "h.0.b", DMUON_BFLOAT16, 2048, 1024, DMUON_ROUTE_MUON));
+  DMUON_CALL(add(model, "h.0.c", DMUON_BFLOAT16, 1024, 1024, DMUON_ROUTE_ADAMW));
+  DMUON_CALL(DMuonModelSetDTypes(model, "h.*", DMUON_FLOAT32, DMUON_FLOAT32, DMUON_FLOAT32));
+  DMUON_CALL(DMuonPartitionSetOwner(partition, "h.0.a", 0, 0, 0));
+  DMUON_CALL(DMuonPartitionSetOwner(partition, "h.0.b", 1, 0, 0));
+  return DMuonPartitionSetOwner(partition, "h.0.c", 1, 2, 0);
+}
+
+/* NVLink: 6 us, 450 GB/s. InfiniBand: 5 us, a port of 400 Gb/s for each of a node's four ranks. */
+static void test_seconds(void) {
+  played p;
+  tap_ok(play(2, 4, 1, 0, on_a_machine, 0, 0, &p) == DMUON_SUCCESS, "rank (1,0) of 2 x 4 on %s",
+         machine);
+  /* c is fetched twice in bf16, its gradient leaves in fp32. */
+  tap_is_near(dmuon_plan_seconds(&p.plan, DMUON_AXIS_SHARD, &once),
+              3 * 6e-6 + (2 * 2 + 4) * (double)M / 450e9, 1e-12, "shard: three operations, 8 MB");
+  /* a's gradient leaves in fp32, its new values come in bf16. */
+  tap_is_near(dmuon_plan_seconds(&p.plan, DMUON_AXIS_REPLICATE, &once),
+              2 * 5e-6 + (4 * 4 + 2 * 4) * (double)M / 50e9, 1e-12,
+              "replicate: two operations, 25 MB");
+  tap_is_near(dmuon_plan_seconds(&p.plan, DMUON_AXIS_SHARD, &(dmuon_plan_step){3, 1, 0}),
+              7 * 6e-6 + (6 * 2 + 4) * (double)M / 450e9, 1e-12,
+              "three micro-batches added up here: fetched six times");
+  leave(&p);
+  tap_ok(play(2, 4, 0, 3, on_a_machine, 0, 0, &p) == DMUON_SUCCESS, "rank (0,3), who owns nothing");
+  tap_is_near(dmuon_plan_seconds(&p.plan, DMUON_AXIS_SHARD, &once),
+              3 * 6e-6 + (2 * 2 + 4) * 7 * (double)M / 450e9, 1e-12, "everything along its row");
+  leave(&p);
+}
+
 /* ---- sums over the ranks --------------------------------------------------------------------- */
 
 enum { LAYERS = 6, EQUAL = 8, SIDE = 64 };
@@ -250,6 +289,7 @@ static void test_memory(int R, int G) {
 
 int main(void) {
   test_by_hand();
+  test_seconds();
   for (int R = 1; R <= 8; R *= 2)
     for (int gathers = 0; gathers < 2; gathers++) test_sums(R, 8 / R, gathers);
   test_sums(3, 5, 0);

@@ -1,4 +1,5 @@
-/* How the devices of a mesh talk to each other, from what each rank has: the choice and its words. */
+/* How the devices of a mesh talk to each other, from what each rank has: the choice and its
+ * words. */
 #include "mesh/device_choice.h"
 
 #include <string.h>

@@ -225,6 +225,64 @@ static void test_reports(void) {
   end();
 }
 
+static void is_busiest(const json_t *root, const char *axis, double seconds, int64_t bytes,
+                       int rank, const char *what) {
+  const json_t *of = json_object_get(json_object_get(root, "busiest_owner"), axis);
+  tap_is_near(json_number_value(json_object_get(of, "seconds")), seconds, 1e-12, "%s: seconds",
+              what);
+  tap_is_int(json_integer_value(json_object_get(of, "bytes")), bytes, "%s: bytes", what);
+  tap_is_int(json_integer_value(json_object_get(of, "rank")), rank, "%s: rank", what);
+}
+
+/* What owners root, over links of 450 GB/s in a node and 50 GB/s a rank between nodes. */
+static void test_seconds(void) {
+  enum { M = 1 << 20 };
+  const int64_t dims[] = {4096, 1024};
+  begin(2, 4);
+  DMuonMeshSetOption(mesh, "topology", "node:2 gpu:4 nvlink:all@450GB ib:4@400Gb");
+  add("a", 2048, 1024), add("b", 1024, 1024), add("frozen", 8192, 1024);
+  DMuonModelAddParam(model, "c", DMUON_BFLOAT16, 2, dims, NULL);
+  DMuonModelSetRoute(model, "frozen", DMUON_ROUTE_FROZEN);
+  DMuonPartitionSetOwner(part, "a", 0, 0, 0), DMuonPartitionSetOwner(part, "b", 1, 0, 0);
+  DMuonPartitionSetOwner(part, "frozen", 0, 3, 0), DMuonPartitionSetOwner(part, "c", 1, 2, 0);
+  tap_ok(!DMuonPartitionSetUp(part), "a partition on a machine of two nodes");
+  tap_ok(mesh->links[DMUON_AXIS_SHARD].link_class == DMUON_LINK_NVLINK &&
+             mesh->links[DMUON_AXIS_REPLICATE].link_class == DMUON_LINK_INFINIBAND,
+         "shard over NVLink, replicate over InfiniBand");
+  char *text = NULL;
+  tap_ok(!DMuonPartitionSummary(part, &text), "summary");
+  json_t *root = json_loads(text ? text : "", 0, NULL);
+  /* a and b: three gradients in fp32, the values once. */
+  is_busiest(root, "shard", 4 * 4 * 3.0 * M / 450e9, (int64_t)4 * 4 * 3 * M, 0,
+             "shard: the column of a and b");
+  /* c: one partial sum in fp32, the values in bf16. */
+  is_busiest(root, "replicate", (4 + 2) * 4.0 * M / 50e9, (int64_t)(4 + 2) * 4 * M, 6,
+             "replicate: the owner of c");
+  json_decref(root);
+  DMuonFree(text);
+  char path[] = "partition_object_XXXXXX", line[4096] = "";
+  int fd = mkstemp(path);
+  tap_ok(fd >= 0 && !DMuonPartitionView(part, path), "view");
+  FILE *file = fopen(path, "r");
+  size_t length = file ? fread(line, 1, sizeof line - 1, file) : 0;
+  line[length] = 0;
+  tap_contains(line, "busiest owner: at least 0.000112 s a step along shard (rank 0: ",
+               "0.000112 s along shard");
+  tap_contains(line, "over NVLink), at least 0.000503 s a step along replicate (rank 6: ",
+               "0.000503 s along replicate");
+  if (file) fclose(file);
+  remove(path);
+  end();
+  begin(1, 1);
+  add("a", 64, 64);
+  dmuon_partition_busiest alone;
+  tap_ok(!DMuonPartitionSetUp(part) &&
+             !dmuon_partition_find_busiest(part, DMUON_AXIS_SHARD, &alone) && alone.bytes == 0 &&
+             alone.seconds == 0 && alone.position == -1,
+         "a rank by itself sends nothing");
+  end();
+}
+
 static void test_size(void) {
   begin(128, 128);
   add_layers(162, 16384, 53248, 1024);
@@ -266,6 +324,7 @@ int main(void) {
   test_costs();
   test_refusals();
   test_reports();
+  test_seconds();
   test_size();
   return tap_done();
 }

@@ -1,5 +1,5 @@
-/* Machines from hwloc's files and from the node under us: the values that stand in the files, errors
- * for files that are none, and what Linux shows of ports. */
+/* Machines from hwloc's files and from the node under us: the values that stand in the files,
+ * errors for files that are none, and what Linux shows of ports. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* setenv, mkdtemp */
 #endif

@@ -1,11 +1,11 @@
 /* General products by cuBLAS. Row-major matrices are the transposes of column-major ones: c^T = b^T
  * a^T, so operands change places.
  *
- * A batch promises the bits of as many single products, and cuBLAS chooses its kernels by the size of
- * a batch, too. So products of a batch are issued one after another; one call for all of them is an
- * option of the device. fp16 and bf16 are accumulated in fp32, also between parts of a sum; fp32 is
- * not rounded to TF32 unless the device was asked for it. Every queue has a workspace of its own,
- * without which cuBLAS promises no equal results. */
+ * A batch promises the bits of as many single products, and cuBLAS chooses its kernels by the size
+ * of a batch, too. So products of a batch are issued one after another; one call for all of them is
+ * an option of the device. fp16 and bf16 are accumulated in fp32, also between parts of a sum; fp32
+ * is not rounded to TF32 unless the device was asked for it. Every queue has a workspace of its
+ * own, without which cuBLAS promises no equal results. */
 #include "backend/cuda/cuda.h"
 
 #include <limits.h>
@@ -38,7 +38,7 @@ DMuonErrorCode dmuon_cuda_queue_products(dmuon_queue *queue) {
     queue->blas_workspace = made;
   }
   if (!queue->pointers) {
-    DMUON_TRY(dmuon_cuda_alloc(device, 3 * DMUON_CUDA_POINTERS * (int64_t)sizeof(void *), &made));
+    DMUON_TRY(dmuon_cuda_alloc(device, DMUON_CUDA_TILE_BYTES, &made));
     queue->pointers = made;
   }
   return DMUON_SUCCESS;

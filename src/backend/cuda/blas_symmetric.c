@@ -1,8 +1,9 @@
 /* Products known to be symmetric at half the work: the square tiles on and below the diagonal are
  * products of one shape, which cuBLAS takes in one call with their operands listed on the device;
  * then the lower triangle is copied onto the upper. Which tiles is decided in blas_tiles.c; what is
- * left over at the lower edge is one more product, over all columns. Where nothing is cut, the whole
- * product is computed and mirrored all the same: its triangles need not be equal to the bit. */
+ * left over at the lower edge is one more product, over all columns. Where nothing is cut, the
+ * whole product is computed and mirrored all the same: its triangles need not be equal to the
+ * bit. */
 #include "backend/cuda/blas_tiles.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"

@@ -261,15 +261,6 @@ DMUON_BODY void dmuon_body_tiles(const dmuon_tiles_args *a, int64_t thread, int6
 }
 /* ---- small things ---------------------------------------------------------------------------- */
 
-DMUON_BODY void dmuon_body_decide(const dmuon_decide_args *a, int64_t thread, int64_t threads) {
-  (void)threads;
-  if (thread != 0) return;
-  float any = 0;
-  for (int64_t i = 0; i < a->count; i++) any = a->flags[i] != 0 ? 1 : any;
-  *a->any = any;
-  if (a->skipped && any != 0) *a->skipped = *a->skipped + 1;
-}
-
 DMUON_BODY double dmuon_clock(void) {
 #ifdef __CUDA_ARCH__
   unsigned long long nanoseconds;

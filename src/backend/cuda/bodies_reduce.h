@@ -1,5 +1,5 @@
-/* Bodies of the kernels that make one number of many: norms, and the first element that is not
- * finite. See bodies.h. */
+/* Bodies of the kernels that make one number of many: norms, the first element that is not finite,
+ * whether any flag is set. See bodies.h. */
 #ifndef DMUON_BACKEND_CUDA_BODIES_REDUCE_H
 #define DMUON_BACKEND_CUDA_BODIES_REDUCE_H
 
@@ -82,7 +82,8 @@ DMUON_BODY void dmuon_tree_most(double *x, int n, int threads) {
   }
 }
 
-/* shared: [0, DMUON_GROUP) sums of chunks; a lane a thread; levels of the counter, and its count. */
+/* shared: [0, DMUON_GROUP) sums of chunks; a lane a thread; levels of the counter, and its
+ * count. */
 DMUON_BODY void dmuon_body_norm(const dmuon_norm_args *a, int64_t block, int64_t blocks,
                                 int threads, double *shared) {
   double *sums = shared, *lanes = sums + DMUON_GROUP, *level = lanes + threads;
@@ -208,6 +209,24 @@ DMUON_BODY void dmuon_body_find_nonfinite(const dmuon_find_args *a, int64_t bloc
     } else {
       a->partials[block] = least[0];
     }
+  }
+}
+
+/* One block: each thread looks at every so many flags. */
+DMUON_BODY void dmuon_body_decide(const dmuon_decide_args *a, int64_t block, int64_t blocks,
+                                  int threads, double *shared) {
+  (void)block, (void)blocks;
+  DMUON_EACH(t, threads) {
+    double any = 0;
+    for (int64_t i = t; i < a->count; i += threads) any = a->flags[i] != 0 ? 1 : any;
+    shared[t] = any;
+  }
+  DMUON_SYNC();
+  dmuon_tree_most(shared, threads, threads);
+  DMUON_EACH(t, threads) {
+    if (t != 0) continue;
+    *a->any = (float)shared[0];
+    if (a->skipped && shared[0] != 0) *a->skipped = *a->skipped + 1;
   }
 }
 

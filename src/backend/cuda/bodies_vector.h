@@ -1,6 +1,7 @@
-/* What the bodies of kernels are written in, for nvcc and a plain C++ compiler alike: number formats
- * and their rounding, vectors of DMUON_VECTOR elements in loads and stores of 16 bytes where the
- * address allows, and loops over the threads of a block (DMUON_EACH; on a GPU: is the thread). */
+/* What the bodies of kernels are written in, for nvcc and a plain C++ compiler alike: number
+ * formats and their rounding, vectors of DMUON_VECTOR elements in loads and stores of 16 bytes
+ * where the address allows, and loops over the threads of a block (DMUON_EACH; on a GPU: is the
+ * thread). */
 #ifndef DMUON_BACKEND_CUDA_BODIES_VECTOR_H
 #define DMUON_BACKEND_CUDA_BODIES_VECTOR_H
 

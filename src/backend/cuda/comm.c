@@ -3,8 +3,8 @@
  *
  * The first communicator of an axis is made from a unique id that the first rank of each line along
  * the axis tells the others; the second role of the axis is split off the first, with resources of
- * its own. There is no communicator over all ranks: it would not be used, and could not be had where
- * two ranks that never talk to each other share a GPU. */
+ * its own. There is no communicator over all ranks: it would not be used, and could not be had
+ * where two ranks that never talk to each other share a GPU. */
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
@@ -12,7 +12,12 @@
 #include "comm/agree.h"
 #include "comm/count.h"
 
-enum { DEFAULT_FANIN = 32, DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024, ALIGNMENT = 256 };
+enum {
+  DEFAULT_FANIN = 32,
+  DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024,
+  ALIGNMENT = 256,
+  SMALL_BYTES = DMUON_ONE_ROOT_ELEMENTS * 8 /* of a chunk of a small sum, fp64 at most */
+};
 
 static const char making[] = "making communicators";
 
@@ -74,8 +79,7 @@ static DMuonErrorCode make_comm(dmuon_device *base, dmuon_bootstrap *bootstrap, 
   comm->firsts = comm->totals + comm->base.size;
   DMUON_TRY(DMUON_CUDA(cudaEventCreateWithFlags, (&comm->chunks_free, cudaEventDisableTiming)));
   /* Small sums are issued without anybody having asked for room. */
-  DMUON_TRY(dmuon_cuda_comm_chunks(comm, DMUON_ONE_ROOT_ELEMENTS * (int64_t)sizeof(double),
-                                   dmuon_cuda_reduce_chunks(comm)));
+  DMUON_TRY(dmuon_cuda_comm_chunks(comm, SMALL_BYTES, dmuon_cuda_reduce_chunks(comm)));
   return DMUON_SUCCESS;
 }
 
@@ -140,13 +144,17 @@ static void cuda_free(dmuon_comm *base) {
   dmuon_memory_free(comm);
 }
 
+static int64_t aligned(int64_t bytes) {
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 DMuonErrorCode dmuon_cuda_comm_chunks(dmuon_cuda_comm *comm, int64_t bytes, int count) {
   void *block = NULL;
   if (bytes <= comm->chunk_bytes && count <= comm->chunk_count) return DMUON_SUCCESS;
   if (comm->block_count == DMUON_CUDA_BLOCKS)
     DMUON_FAIL(DMUON_ERR_MEMORY, "the memory of a communicator grew %d times; reserve it at once",
                DMUON_CUDA_BLOCKS);
-  bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  bytes = aligned(bytes);
   if (bytes < comm->chunk_bytes) bytes = comm->chunk_bytes;
   if (count < comm->chunk_count) count = comm->chunk_count;
   DMUON_TRY(dmuon_cuda_alloc(comm->device, bytes * count, &block));
@@ -157,15 +165,28 @@ DMuonErrorCode dmuon_cuda_comm_chunks(dmuon_cuda_comm *comm, int64_t bytes, int 
   return DMUON_SUCCESS;
 }
 
+/* Bytes of a chunk, at most. */
+static int64_t largest_chunk(const dmuon_cuda_comm *comm, int64_t largest_segment,
+                             DMuonDType sum_dtype) {
+  const int64_t chunk = dmuon_cuda_chunk_elements(comm, sum_dtype, sum_dtype);
+  return dmuon_dtype_span(largest_segment < chunk ? largest_segment : chunk, sum_dtype);
+}
+
+/* Larger chunks come beside those of small sums. */
+static int64_t cuda_reserve_bytes(const dmuon_comm *base, int64_t largest_segment,
+                                  DMuonDType sum_dtype) {
+  const dmuon_cuda_comm *comm = (const dmuon_cuda_comm *)(const void *)base;
+  const int64_t bytes = largest_chunk(comm, largest_segment, sum_dtype);
+  return bytes <= SMALL_BYTES ? 0 : aligned(bytes) * dmuon_cuda_reduce_chunks(comm);
+}
+
 static DMuonErrorCode cuda_reserve(dmuon_comm *base, int64_t largest_segment,
                                    DMuonDType sum_dtype) {
   dmuon_cuda_comm *comm = dmuon_cuda_comm_of(base);
-  int64_t chunk = dmuon_cuda_chunk_elements(comm, sum_dtype, sum_dtype);
-  if (largest_segment < chunk) chunk = largest_segment;
-  if (chunk <= 0) return DMUON_SUCCESS;
+  const int64_t bytes = largest_chunk(comm, largest_segment, sum_dtype);
+  if (bytes <= 0) return DMUON_SUCCESS;
   const int previous = dmuon_cuda_enter(comm->device);
-  DMuonErrorCode code = dmuon_cuda_comm_chunks(comm, dmuon_dtype_span(chunk, sum_dtype),
-                                               dmuon_cuda_reduce_chunks(comm));
+  DMuonErrorCode code = dmuon_cuda_comm_chunks(comm, bytes, dmuon_cuda_reduce_chunks(comm));
   dmuon_cuda_leave(comm->device, previous);
   DMUON_TRY(code);
   return DMUON_SUCCESS;
@@ -207,6 +228,7 @@ const DMuonCommOps dmuon_cuda_comm_ops = {
     .create = cuda_create,
     .free = cuda_free,
     .reserve = cuda_reserve,
+    .reserve_bytes = cuda_reserve_bytes,
     .group_begin = cuda_group,
     .group_end = cuda_group,
     .gather_segments = dmuon_cuda_gather_segments,

@@ -6,14 +6,14 @@
  * By NCCL (the device's reduce_nccl): contributions are widened, NCCL adds them in an order of its
  * own, the root divides.
  *
- * What a root gets, its segments one after another, is gone through in chunks: chunk 0 of every root,
- * then chunk 1, so that memory is a few chunks and all ranks agree on every message. Here is the
- * first way, and the beginning and end of all; the others are in files of their own. */
+ * What a root gets, its segments one after another, is gone through in chunks: chunk 0 of every
+ * root, then chunk 1, so that memory is a few chunks and all ranks agree on every message. Here is
+ * the first way, and the beginning and end of all; the others are in files of their own. */
 #include "backend/cuda/comm_reduction.h"
 #include "comm/count.h"
 
-/* Bare contributions: a place for each position (the root's own needs one where NCCL adds), then the
- * partial sums. */
+/* Bare contributions: a place for each position (the root's own needs one where NCCL adds), then
+ * the partial sums. */
 int dmuon_cuda_reduce_chunks(const dmuon_cuda_comm *comm) {
   if (dmuon_reduction_is_tree(comm)) return 2 * DMUON_TREE_ROOTS;
   return dmuon_sum_width(comm->base.size) + dmuon_sum_places(comm->base.size);
@@ -85,9 +85,10 @@ static DMuonErrorCode reduce_directly(const dmuon_reduction *r, int64_t low) {
   return DMUON_SUCCESS;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Totals by root, the chunk, and room; the chunk is the same on all ranks, whatever room there is. */
+/* Totals by root, the chunk, and room; the chunk is the same on all ranks, whatever room there
+ * is. */
 static DMuonErrorCode prepare(dmuon_reduction *r, int64_t *most) {
   dmuon_cuda_comm *comm = r->comm;
   int64_t largest = 0, wide = (int64_t)dmuon_dtype_bytes(r->sum_dtype);

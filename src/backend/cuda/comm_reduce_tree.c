@@ -1,5 +1,5 @@
-/* Ordered sums over many ranks: partial sums travel along the tree of sum_plan.c, level by level, for
- * a few roots at a time. The same bits as bare contributions. */
+/* Ordered sums over many ranks: partial sums travel along the tree of sum_plan.c, level by level,
+ * for a few roots at a time. The same bits as bare contributions. */
 #include "backend/cuda/comm_reduction.h"
 
 /* Place 2i: the partial sum for roots[i]; place 2i + 1: what comes in. */

@@ -1,12 +1,12 @@
 /* The CUDA device: its parts, and what the files of this directory know of each other.
  *
- * A queue is a stream, an event an event of CUDA; nothing here blocks but queue_sync and event_sync,
- * which ask again and again (queue.c) and meanwhile advance the rest of the process and look after
- * the communicators. Every entry leaves the caller's current device as it was: the work of an entry
- * stands between dmuon_cuda_enter and dmuon_cuda_leave.
+ * A queue is a stream, an event an event of CUDA; nothing here blocks but queue_sync and
+ * event_sync, which ask again and again (queue.c) and meanwhile advance the rest of the process and
+ * look after the communicators. Every entry leaves the caller's current device as it was: the work
+ * of an entry stands between dmuon_cuda_enter and dmuon_cuda_leave.
  *
- * The first error of CUDA breaks the device: what came before it is undefined from then on, so every
- * later call fails with the same code. */
+ * The first error of CUDA breaks the device: what came before it is undefined from then on, so
+ * every later call fails with the same code. */
 #ifndef DMUON_BACKEND_CUDA_CUDA_H
 #define DMUON_BACKEND_CUDA_CUDA_H
 
@@ -23,7 +23,10 @@ enum {
   DMUON_CUDA_PARTIALS = 4096, /* partial results of a reduction, 8 bytes each */
   DMUON_CUDA_POINTERS = 1024, /* operands of a product in tiles, each of the three */
   DMUON_CUDA_MESSAGE = 512,
-  DMUON_CUDA_TILE_TABLE = -1
+  DMUON_CUDA_TILE_TABLE = -1,
+  /* Of a queue's memory: for results of reductions, and for products in tiles. */
+  DMUON_CUDA_QUEUE_BYTES = (DMUON_CUDA_PARTIALS + 2) * 8,
+  DMUON_CUDA_TILE_BYTES = 3 * DMUON_CUDA_POINTERS * sizeof(void *)
 };
 
 /* A block of device or pinned memory, so that it is counted and can be given back to where it came
@@ -37,6 +40,7 @@ typedef struct dmuon_cuda_block {
 
 typedef struct dmuon_cuda_device {
   dmuon_module_device module; /* its base first */
+  dmuon_device_overhead overhead;
   int ordinal;
   int major, minor; /* compute capability */
   int processors;
@@ -98,8 +102,8 @@ static inline cudaStream_t dmuon_cuda_stream(const dmuon_queue *queue) {
 
 /* ---- errors (error.c) ---- */
 
-/* An answer of CUDA or cuBLAS as a code, its call named: DMUON_ERR_MEMORY for a lack of memory, else
- * DMUON_ERR_DEVICE. */
+/* An answer of CUDA or cuBLAS as a code, its call named: DMUON_ERR_MEMORY for a lack of memory,
+ * else DMUON_ERR_DEVICE. */
 DMuonErrorCode dmuon_cuda_result(cudaError_t result, const char *call, const char *function,
                                  const char *file, int line);
 DMuonErrorCode dmuon_cublas_result(cublasStatus_t result, const char *call, const char *function,

@@ -112,6 +112,45 @@ static const DMuonDeviceOps cuda_ops = {
 
 /* ---- making one ---------------------------------------------------------------------------- */
 
+/* As other tools write it: 0000:07:00.0. */
+static void write_pci(char pci[24], const struct cudaDeviceProp *properties) {
+  static const char digits[] = "0123456789abcdef";
+  const unsigned domain = (unsigned)properties->pciDomainID;
+  const unsigned bus = (unsigned)properties->pciBusID, slot = (unsigned)properties->pciDeviceID;
+  const char text[13] = {digits[domain >> 12 & 15],
+                         digits[domain >> 8 & 15],
+                         digits[domain >> 4 & 15],
+                         digits[domain & 15],
+                         ':',
+                         digits[bus >> 4 & 15],
+                         digits[bus & 15],
+                         ':',
+                         digits[slot >> 4 & 15],
+                         digits[slot & 15],
+                         '.',
+                         '0',
+                         0};
+  memcpy(pci, text, sizeof text);
+}
+
+/* The ordinal of the GPU at the address that was asked for. */
+static DMuonErrorCode find_address(const dmuon_module_request *request, int count, int *ordinal) {
+  for (int i = 0; i < count; i++) {
+    struct cudaDeviceProp properties;
+    char pci[24] = "";
+    memset(&properties, 0, sizeof properties);
+    DMUON_TRY(DMUON_CUDA(cudaGetDeviceProperties, (&properties, i)));
+    write_pci(pci, &properties);
+    if (strcmp(pci, request->pci)) continue;
+    *ordinal = i;
+    return DMUON_SUCCESS;
+  }
+  DMUON_FAIL(DMUON_ERR_ARGUMENT,
+             "device \"%s\": rank %d is to use the GPU at %s, which is not among the %d that it "
+             "sees; let every rank see all GPUs of its node (CUDA_VISIBLE_DEVICES), or bind none",
+             request->text, request->rank, request->pci, count);
+}
+
 /* The ordinal that is meant, or what is missing here. */
 static DMuonErrorCode find_ordinal(const dmuon_module_request *request, int *ordinal) {
   int driver = 0, runtime = 0, count = 0, current = 0;
@@ -142,30 +181,15 @@ static DMuonErrorCode find_ordinal(const dmuon_module_request *request, int *ord
   if (request->ordinal >= count)
     DMUON_FAIL(DMUON_ERR_ARGUMENT, "device \"%s\": ordinal %d on rank %d, which sees %d GPU%s",
                request->text, request->ordinal, request->rank, count, count == 1 ? "" : "s");
+  if (request->pci) {
+    DMUON_TRY(find_address(request, count, ordinal));
+    return DMUON_SUCCESS;
+  }
   *ordinal = request->ordinal;
   if (request->ordinal >= 0) return DMUON_SUCCESS;
   DMUON_TRY(DMUON_CUDA(cudaGetDevice, (&current)));
   *ordinal = current;
   return DMUON_SUCCESS;
-}
-
-/* As other tools write it: 0000:07:00.0. */
-static void write_pci(char pci[24], unsigned domain, unsigned bus, unsigned slot) {
-  static const char digits[] = "0123456789abcdef";
-  const char text[13] = {digits[domain >> 12 & 15],
-                         digits[domain >> 8 & 15],
-                         digits[domain >> 4 & 15],
-                         digits[domain & 15],
-                         ':',
-                         digits[bus >> 4 & 15],
-                         digits[bus & 15],
-                         ':',
-                         digits[slot >> 4 & 15],
-                         digits[slot & 15],
-                         '.',
-                         '0',
-                         0};
-  memcpy(pci, text, sizeof text);
 }
 
 static DMuonErrorCode learn(dmuon_cuda_device *device) {
@@ -178,10 +202,14 @@ static DMuonErrorCode learn(dmuon_cuda_device *device) {
   device->major = properties.major;
   device->minor = properties.minor;
   device->processors = properties.multiProcessorCount > 0 ? properties.multiProcessorCount : 1;
-  write_pci(device->module.pci, (unsigned)properties.pciDomainID, (unsigned)properties.pciBusID,
-            (unsigned)properties.pciDeviceID);
+  write_pci(device->module.pci, &properties);
   /* What cuBLAS recommends. */
   device->blas_bytes = (int64_t)(properties.major >= 9 ? 32 : 8) << 20;
+  device->overhead =
+      (dmuon_device_overhead){.buffer = (int64_t)sizeof(dmuon_cuda_block),
+                              .queue = DMUON_CUDA_QUEUE_BYTES,
+                              .products = device->blas_bytes + DMUON_CUDA_TILE_BYTES};
+  device->module.base.overhead = &device->overhead;
   DMUON_TRY(DMUON_CUDA(cudaDeviceGetStreamPriorityRange,
                        (&device->low_priority, &device->high_priority)));
   return DMUON_SUCCESS;

@@ -1,6 +1,6 @@
-/* Answers of CUDA and cuBLAS as codes of the library, and what a fatal one does to the device: it is
- * broken for good, says so at every later call, and its communicators are given up so that nobody
- * waits for them. */
+/* Answers of CUDA and cuBLAS as codes of the library, and what a fatal one does to the device: it
+ * is broken for good, says so at every later call, and its communicators are given up so that
+ * nobody waits for them. */
 #include "backend/cuda/cuda.h"
 
 #include <string.h>

@@ -4,9 +4,9 @@
  * be compiled for the CPU by any C++ compiler.
  *
  * There are two kinds. THREAD: dmuon_body_NAME(args, thread, threads) does the part of one thread
- * of the whole grid, in any order. BLOCK: dmuon_body_NAME(args, block, blocks, threads, shared) does
- * the part of a block, its threads between two synchronisations in any order; shared is room for
- * DMUON_SHARED doubles. */
+ * of the whole grid, in any order. BLOCK: dmuon_body_NAME(args, block, blocks, threads, shared)
+ * does the part of a block, its threads between two synchronisations in any order; shared is room
+ * for DMUON_SHARED doubles. */
 #ifndef DMUON_BACKEND_CUDA_KERNELS_H
 #define DMUON_BACKEND_CUDA_KERNELS_H
 
@@ -62,10 +62,10 @@ typedef struct {
 } dmuon_diagonal_args;
 
 /* The squares of a matrix, added up chunk by chunk; or its largest element (largest). A block does
- * chunks [block * group, (block + 1) * group): a power of two of them, so that the sums of blocks are
- * whole subtrees. The last kernel of a norm (finish) adds up the partials of count blocks; a norm in
- * one block finishes at once. exponent: where the power of two is found or, by the pass for the
- * largest element, stored; NULL: 0. */
+ * chunks [block * group, (block + 1) * group): a power of two of them, so that the sums of blocks
+ * are whole subtrees. The last kernel of a norm (finish) adds up the partials of count blocks; a
+ * norm in one block finishes at once. exponent: where the power of two is found or, by the pass for
+ * the largest element, stored; NULL: 0. */
 typedef struct {
   int64_t rows, cols, ld;
   int64_t group, count;
@@ -135,7 +135,7 @@ typedef struct {
   X(add_diagonal, dmuon_diagonal_args, THREAD)   \
   X(norm, dmuon_norm_args, BLOCK)                \
   X(find_nonfinite, dmuon_find_args, BLOCK)      \
-  X(decide, dmuon_decide_args, THREAD)           \
+  X(decide, dmuon_decide_args, BLOCK)            \
   X(stamp, dmuon_stamp_args, THREAD)             \
   X(muon_momentum, dmuon_muon_momentum, THREAD)  \
   X(muon_apply, dmuon_muon_apply, THREAD)        \

@@ -196,8 +196,7 @@ DMuonErrorCode dmuon_cuda_find_nonfinite(dmuon_queue *queue, const dmuon_pack *p
 DMuonErrorCode dmuon_cuda_decide(dmuon_queue *queue, int64_t count, const float *flags, float *any,
                                  int64_t *skipped) {
   const dmuon_decide_args args = {count, flags, any, skipped};
-  DMUON_CUDA_WITHIN(queue->device,
-                    dmuon_cuda_launch(queue, (const void *)dmuon_kernel_decide, 1, 1, &args));
+  DMUON_CUDA_WITHIN(queue->device, LAUNCH(queue, decide, 1, &args));
 }
 
 DMuonErrorCode dmuon_cuda_muon_momentum(dmuon_queue *queue, const dmuon_muon_momentum *args) {

@@ -58,7 +58,8 @@ DMuonErrorCode dmuon_cuda_check_pointer(dmuon_device *device, const void *ptr, i
   DMUON_CUDA_WITHIN(dmuon_cuda_of(device), check_pointer(dmuon_cuda_of(device), ptr, bytes));
 }
 
-/* A pool may hand memory out in the order of a stream: it is the queues' at once only behind that. */
+/* A pool may hand memory out in the order of a stream: it is the queues' at once only behind
+ * that. */
 static DMuonErrorCode await_pool(dmuon_cuda_device *device) {
   const double since = dmuon_cuda_seconds();
   for (int64_t turn = 0;; turn++) {

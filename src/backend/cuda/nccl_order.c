@@ -1,8 +1,8 @@
 /* Groups of NCCL calls and their order. NCCL wants the calls of several communicators to begin in
- * one order on all ranks, or ranks wait for each other for ever. All ranks issue them in one program
- * order; NCCL keeps to it by itself from 2.26 on when it is told to (NCCL_LAUNCH_ORDER_IMPLICIT=1),
- * else every group's stream first waits for the group issued before it, of whatever communicator
- * and whatever mesh of the process.
+ * one order on all ranks, or ranks wait for each other for ever. All ranks issue them in one
+ * program order; NCCL keeps to it by itself from 2.26 on when it is told to
+ * (NCCL_LAUNCH_ORDER_IMPLICIT=1), else every group's stream first waits for the group issued before
+ * it, of whatever communicator and whatever mesh of the process.
  *
  * A group is of one operation and is carried out as a whole. Its calls are not for CUDA graphs. */
 #include <string.h>

@@ -22,8 +22,7 @@ static DMuonErrorCode make_stream(dmuon_queue *queue) {
   DMUON_TRY(DMUON_CUDA(cudaStreamCreateWithPriority,
                        (&queue->stream, cudaStreamNonBlocking,
                         queue->high_priority ? device->high_priority : device->low_priority)));
-  DMUON_TRY(
-      dmuon_cuda_alloc(device, (DMUON_CUDA_PARTIALS + 2) * (int64_t)sizeof(double), &partials));
+  DMUON_TRY(dmuon_cuda_alloc(device, DMUON_CUDA_QUEUE_BYTES, &partials));
   queue->partials = partials;
   return DMUON_SUCCESS;
 }

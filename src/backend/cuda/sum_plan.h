@@ -2,10 +2,10 @@
  * comm/tree.h to the bit, whoever the root is, and every rank sends one contribution and gets one
  * at a time. Pure: no communication, no memory.
  *
- * The association is a perfect binary tree over ranks 0, 1, 2, ... whose missing leaves are dropped.
- * Relative to a root, position p is rank root XOR p: that swaps the sides of some additions, which
- * does not show in the bits, and nothing else. So a root takes positions in order, eight at a time;
- * at each position all roots have different partners. */
+ * The association is a perfect binary tree over ranks 0, 1, 2, ... whose missing leaves are
+ * dropped. Relative to a root, position p is rank root XOR p: that swaps the sides of some
+ * additions, which does not show in the bits, and nothing else. So a root takes positions in order,
+ * eight at a time; at each position all roots have different partners. */
 #ifndef DMUON_BACKEND_CUDA_SUM_PLAN_H
 #define DMUON_BACKEND_CUDA_SUM_PLAN_H
 

@@ -1,8 +1,8 @@
 /* The element loops of Muon and AdamW on the host, as device.h defines them. Whatever the storage
  * types, arithmetic and hyper-parameters are in double, on chunks that stay in cache, and a stored
  * value is rounded once: what one formula hands to the next has not been rounded. A published value
- * is cast from the stored weight, so that it is the rounded master exactly, in a step that is skipped
- * too. */
+ * is cast from the stored weight, so that it is the rounded master exactly, in a step that is
+ * skipped too. */
 #include "backend/host/tasks.h"
 
 #include <float.h>
