@@ -53,10 +53,14 @@ static DMuonErrorCode run(int rank, int *argc, char **argv) {
   return DMUON_SUCCESS;
 }
 
-/* N of "-ranks N", or 0. */
+/* N of "-ranks N"; 0: not given, -1: no number of ranks. */
 static int planned_ranks(int argc, char **argv) {
-  for (int i = 1; i + 1 < argc; i++)
-    if (strcmp(argv[i], "-ranks") == 0) return atoi(argv[i + 1]);
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "-ranks") != 0) continue;
+    char *end = NULL;
+    const long ranks = i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
+    return end && *end == 0 && ranks >= 1 && ranks <= 10000000 ? (int)ranks : -1;
+  }
   return 0;
 }
 
@@ -65,10 +69,12 @@ int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const int ranks = planned_ranks(argc, argv);
+  if (ranks < 0 && rank == 0)
+    fprintf(stderr, "ex01_hello: -ranks wants a number from 1 to 10000000\n");
   if (ranks == 0)
     DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, run(rank, &argc, argv));
-  else if (rank == 0)
+  else if (ranks > 0 && rank == 0)
     DMUON_CALL_OR_ABORT(MPI_COMM_WORLD, plan(ranks, &argc, argv));
   MPI_Finalize();
-  return 0;
+  return ranks < 0 ? 2 : 0;
 }

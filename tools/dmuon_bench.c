@@ -75,7 +75,8 @@ static int usage(const char *wrong) {
           "fp32|fp64|bf16|fp16]\n"
           "         [-variant auto|gram|direct] [-coefficients TABLE] [-repeat N] [-threads N]\n"
           "         [-ns_dtype DTYPE] [-newton_schulz_steps N] [-json FILE] [-dmuon_OPTION VALUE]\n"
-          "         [-choices FILE] [-delay SECONDS] [-compute SECONDS]\n");
+          "         [-choices FILE] [-delay SECONDS] [-compute SECONDS]\n"
+          "         -dmuon_OPTION: of memory, overlap, and ns with -choices\n");
   return wrong ? 2 : 0;
 }
 

@@ -83,7 +83,8 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetNewtonSchulz(DMuonOptimizer opt, DMuon
 
 /* Clips the averaged gradient to max_norm >= 0, before momentum: the factor is min(1, max_norm /
  * (norm + 1e-6)). The norm is over all ranks and meshes, each parameter once, summed in registered
- * order. Local, live; must be the same on all ranks at the next Step. Options: clip, clip_norm. */
+ * order. On a GPU Step then waits for the gradients, since the host agrees on the norm. Local,
+ * live; must be the same on all ranks at the next Step. Options: clip, clip_norm. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetClip(DMuonOptimizer opt, DMuonClip kind, double max_norm);
 
 /* async 1: Step returns when your gradients are free; weights are valid after DMuonOptimizerWait,
@@ -157,7 +158,7 @@ DMUON_API DMuonErrorCode DMuonOptimizerSetArrays(DMuonOptimizer opt, int id, voi
  * from now on are ordered with it, both ways, and the host waits for neither. NULL: the default
  * stream, which it is without this call. Optimizers on one mesh share it: the last call counts.
  * The host has no streams and ignores it. Not collective, live. stream: borrowed until the next
- * such call, or Destroy. */
+ * such call, or Destroy. DMUON_ERR_ARGUMENT: no optimizer. */
 DMUON_API DMuonErrorCode DMuonOptimizerSetStream(DMuonOptimizer opt, void *stream);
 
 /* You changed your weights (loaded a file, swapped an average): data rank root's become everyone's,

@@ -93,6 +93,8 @@ void dmuon_transport_explain(const dmuon_transport_choice *choice, int size,
       for (int i = 0; i < 16; i++)
         dmuon_text_add(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
                        choice->uuid[i]);
+      dmuon_text_add(text,
+                     "; bind gpu, device cuda:ordinal=N or CUDA_VISIBLE_DEVICES give each its own");
       break;
   }
 }

@@ -116,6 +116,7 @@ void dmuon_view_link(DMuonMesh mesh, int axis, dmuon_text *text) {
   dmuon_text_add(text, ", over %s, %s, %.3g us (%s)", dmuon_link_name(link->link_class),
                  dmuon_describe_rate(rate, link->bandwidth / 1e6), link->latency * 1e6,
                  link->is_measured ? "measured" : "estimated");
+  if (mesh->transport) dmuon_text_add(text, ", not used: see transport");
 }
 
 /* ---- places ---- */

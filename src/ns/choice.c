@@ -180,7 +180,11 @@ static DMuonErrorCode read_tree(dmuon_memory *memory, const char *path, json_t *
                "%s: no table of Newton-Schulz choices: an object with \"" FORMAT
                "\": %d and a list \"entries\" is expected",
                path, VERSION);
-  DMUON_TRY(check_keys(root, (int)(sizeof names / sizeof *names), names));
+  if (check_keys(root, (int)(sizeof names / sizeof *names), names)) {
+    char why[300];
+    snprintf(why, sizeof why, "%s", dmuon_error_text());
+    DMUON_FAIL(DMUON_ERR_FORMAT, "%s: %s", path, why);
+  }
   for (size_t i = 0; i < json_array_size(entries); i++) {
     DMuonErrorCode code = add_entry(memory, json_array_get(entries, i), choices);
     if (code == DMUON_ERR_MEMORY) return code;

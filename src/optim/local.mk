@@ -10,7 +10,7 @@ libdmuon_core_la_SOURCES += \
 	src/optim/settings.c \
 	src/optim/setup.c src/optim/setup_parts.c \
 	src/optim/state.c \
-	src/optim/step.c \
+	src/optim/step.c src/optim/step.h src/optim/step_info.c \
 	src/optim/stream.c \
 	src/optim/verdict.c src/optim/verdict.h \
 	src/optim/view.c src/optim/view.h src/optim/view_plan.c \

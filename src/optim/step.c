@@ -11,6 +11,7 @@
 #include "mesh/mesh.h"
 #include "optim/optimizer.h"
 #include "optim/pass.h"
+#include "optim/step.h"
 #include "optim/vote.h"
 
 DMuonErrorCode dmuon_optimizer_settle(DMuonOptimizer opt, DMuonErrorCode code) {
@@ -80,8 +81,7 @@ static DMuonErrorCode check_weights(DMuonOptimizer opt) {
 /* ---- the pipeline ------------------------------------------------------------------------------
  */
 
-/* Whether the update of a registry parameter takes place in this step. */
-static int takes_part(DMuonOptimizer opt, int param) {
+int dmuon_step_takes_part(DMuonOptimizer opt, int param) {
   return dmuon_ballot_has_gradient(opt->ballot, param) ||
          opt->settings.rule.missing_gradient == DMUON_MISSING_ZERO;
 }
@@ -92,7 +92,7 @@ static int choose_active(DMuonOptimizer opt) {
   for (int b = 0; b < packing->bundle_count; b++) {
     int any = 0;
     for (int i = 0; i < packing->bundles[b].count && !any; i++)
-      any = takes_part(opt, packing->bundles[b].params[i].param);
+      any = dmuon_step_takes_part(opt, packing->bundles[b].params[i].param);
     if (packing->bundles[b].residency == DMUON_RESIDENCY_FROZEN) any = 0;
     if (any) opt->active[count++] = b;
   }
@@ -136,7 +136,7 @@ static DMuonErrorCode decide_clipping(DMuonOptimizer opt, int active_count,
     const dmuon_bundle *bundle = &runtime->packing.bundles[opt->active[a]];
     for (int i = 0; i < bundle->count; i++) {
       const int p = bundle->params[i].param;
-      if (!bundle->params[i].is_mine || !takes_part(opt, p)) continue;
+      if (!bundle->params[i].is_mine || !dmuon_step_takes_part(opt, p)) continue;
       const int64_t count = bundle->params[i].mine_count;
       DMUON_TRY(ops->norm(runtime->compute, bundle->sum_dtype, 1, count,
                           dmuon_runtime_mean(runtime, opt->active[a], i), count, &opt->norms[p]));
@@ -178,7 +178,7 @@ static dmuon_update update_of(DMuonOptimizer opt, int bundle, int index, int slo
 /* Two parameters that are updated here in this step, and may be together. */
 static int are_together(DMuonOptimizer opt, const dmuon_bundle *bundle, int i, int j) {
   const dmuon_param *params = opt->model->registry.params;
-  return bundle->params[j].is_mine && takes_part(opt, bundle->params[j].param) &&
+  return bundle->params[j].is_mine && dmuon_step_takes_part(opt, bundle->params[j].param) &&
          dmuon_update_is_alike(&params[bundle->params[i].param], &params[bundle->params[j].param]);
 }
 
@@ -213,9 +213,9 @@ static DMuonErrorCode update_param(DMuonOptimizer opt, int bundle, int index, in
   dmuon_param_state *state = &opt->states[p->id];
   dmuon_hyper hyper;
 
-  if (!takes_part(opt, p->param) && is_lent(opt, bundle))
+  if (!dmuon_step_takes_part(opt, p->param) && is_lent(opt, bundle))
     return DMUON_SUCCESS; /* it stays where it is */
-  if (!takes_part(opt, p->param))
+  if (!dmuon_step_takes_part(opt, p->param))
     return runtime->device->ops->cast(runtime->compute, param->numel,
                                       dmuon_runtime_value(runtime, bundle, index, slot),
                                       param->dtype, state->master, param->master_dtype);
@@ -292,104 +292,7 @@ static DMuonErrorCode run_pipeline(DMuonOptimizer opt, int active_count, dmuon_c
   }
 }
 
-/* ---- after it ----------------------------------------------------------------------------------
- */
-
-/* Accumulated gradients are used up, whether the step took place or not. */
-void dmuon_optimizer_forget_accumulated(DMuonOptimizer opt) {
-  opt->accumulated_samples = 0;
-  opt->accumulate_calls = 0;
-  for (int id = 0; id < opt->model->registry.local_count; id++) opt->accumulated[id] = NULL;
-}
-
-static int64_t matrices_in_step(DMuonOptimizer opt) {
-  const dmuon_registry *registry = &opt->model->registry;
-  int64_t count = 0;
-  for (int p = 0; p < registry->param_count; p++)
-    if (registry->params[p].route == DMUON_ROUTE_MUON && takes_part(opt, p))
-      count += dmuon_piece_count(&registry->params[p]);
-  return count;
-}
-
-static void fill_info(DMuonOptimizer opt, const dmuon_clip_result *clip) {
-  const dmuon_registry *registry = &opt->model->registry;
-  const dmuon_ballot *ballot = opt->ballot;
-  DMuonStepInfo *info = &opt->info;
-  const DMuonStepInfo before = *info;
-  const int64_t updates = info->step;
-  *info = (DMuonStepInfo){.struct_size = sizeof *info,
-                          .step = updates,
-                          .nonfinite_rank = -1,
-                          .grad_norm = NAN,
-                          .muon_norm = NAN,
-                          .adamw_norm = NAN,
-                          .clip_factor = 1};
-  info->samples = dmuon_ballot_mesh_at(opt->ballot, 0)->samples;
-  if (ballot->nonfinite_param >= 0) {
-    info->skipped = 1;
-    info->nonfinite_name = registry->params[ballot->nonfinite_param].name;
-    info->nonfinite_rank = ballot->nonfinite_rank;
-    return;
-  }
-  info->step = updates + 1;
-  if (opt->is_async ||
-      dmuon_verdict_is_used(&opt->verdict)) { /* those of this step are known once it is done */
-    info->seconds_reduce = before.seconds_reduce;
-    info->seconds_update = before.seconds_update;
-    info->seconds_publish = before.seconds_publish;
-    info->seconds_newton_schulz = before.seconds_newton_schulz;
-  }
-  info->newton_schulz_calls = matrices_in_step(opt);
-  if (opt->settings.clip == DMUON_CLIP_NONE) return;
-  info->grad_norm = clip->grad_norm;
-  info->muon_norm = clip->muon_norm;
-  info->adamw_norm = clip->adamw_norm;
-  info->clip_factor = clip->factor;
-}
-
-/* Adds up the stamps of a step that is done. */
-static void fill_seconds(DMuonOptimizer opt, int active_count) {
-  DMuonStepInfo *info = &opt->info;
-  info->seconds_reduce = info->seconds_update = info->seconds_publish = 0;
-  info->seconds_newton_schulz = 0;
-  for (int a = 0; a < active_count; a++) {
-    const dmuon_bundle *bundle = &opt->runtime.packing.bundles[opt->active[a]];
-    const dmuon_bundle_stamps *stamps = &opt->runtime.stamps[opt->active[a]];
-    info->seconds_reduce += stamps->pack[1] - stamps->pack[0];
-    info->seconds_reduce += stamps->update[1] - stamps->update[0];
-    info->seconds_update += stamps->update[2] - stamps->update[1];
-    info->seconds_publish += stamps->unpack[1] - stamps->unpack[0];
-    for (int i = 0; i < bundle->count; i++) {
-      const double *ns = &opt->ns_stamps[2 * bundle->params[i].id];
-      const int p = bundle->params[i].param;
-      if (bundle->params[i].is_mine && opt->routes[p] == DMUON_ROUTE_MUON && takes_part(opt, p))
-        info->seconds_newton_schulz += ns[1] - ns[0];
-    }
-  }
-  opt->seconds_known = 1;
-}
-
-/* The host hears whether the last step was skipped, and how many were: its counts follow. All that
- * was issued is done. */
-static DMuonErrorCode hear_verdict(DMuonOptimizer opt) {
-  dmuon_verdict *verdict = &opt->verdict;
-  const dmuon_registry *registry = &opt->model->registry;
-  DMuonStepInfo *info = &opt->info;
-  if (!verdict->is_open) return DMUON_SUCCESS;
-  verdict->is_open = 0;
-  const int64_t *skipped = verdict->seen_counts;
-  for (int p = 0; p < registry->param_count && !info->skipped; p++) {
-    if (verdict->seen_flags[p] == 0) continue;
-    info->skipped = 1;
-    info->nonfinite_name = registry->params[p].name;
-    info->newton_schulz_calls = 0;
-  }
-  for (int r = 0; r < verdict->size && info->skipped && info->nonfinite_rank < 0; r++)
-    if (verdict->seen_flags[registry->param_count + r] != 0) info->nonfinite_rank = r;
-  info->step -= skipped[registry->local_count];
-  for (int id = 0; id < registry->local_count; id++) opt->states[id].step -= skipped[id];
-  return dmuon_verdict_restart(verdict, &opt->runtime);
-}
+/* ---- waiting for it -------------------------------------------------------------------------- */
 
 DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
   if (!opt->pending) return DMUON_SUCCESS;
@@ -399,8 +302,8 @@ DMuonErrorCode dmuon_optimizer_drain(DMuonOptimizer opt) {
     code = opt->runtime.device->ops->queue_sync(opt->lend.caller);
   code = dmuon_optimizer_settle(opt, code);
   opt->pending = 0;
-  if (!code && !opt->seconds_known) fill_seconds(opt, opt->active_count);
-  if (!code) code = dmuon_optimizer_settle(opt, hear_verdict(opt));
+  if (!code && !opt->seconds_known) dmuon_step_fill_seconds(opt, opt->active_count);
+  if (!code) code = dmuon_optimizer_settle(opt, dmuon_step_hear_verdict(opt));
   return code;
 }
 
@@ -413,7 +316,7 @@ static DMuonErrorCode finish_last_step(DMuonOptimizer opt) {
   if (!opt->pending || opt->has_arrays) return dmuon_optimizer_drain(opt);
   DMUON_TRY(dmuon_mesh_check(dmuon_optimizer_mesh(opt)));
   DMUON_TRY(opt->runtime.device->ops->queue_sync(opt->runtime.compute));
-  if (!opt->seconds_known) fill_seconds(opt, opt->active_count);
+  if (!opt->seconds_known) dmuon_step_fill_seconds(opt, opt->active_count);
   return DMUON_SUCCESS;
 }
 
@@ -447,7 +350,7 @@ static DMuonErrorCode step(DMuonOptimizer opt) {
   }
   /* Gradients are free once the last bundle is packed; the rest may go on behind the caller. */
   dmuon_optimizer_forget_accumulated(opt);
-  fill_info(opt, &clip);
+  dmuon_step_fill_info(opt, &clip);
   DMUON_TRY(dmuon_lend_begin_step(&opt->lend));
   if (dmuon_lend_is_used(&opt->lend)) DMUON_TRY(dmuon_lend_fetch_ahead(&opt->lend));
   opt->is_stepping = 0;

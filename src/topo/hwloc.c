@@ -313,7 +313,7 @@ static void fill_kind(view *v, dmuon_machine_kind *kind) {
 /* A file that is not there is told from one that is not hwloc's. */
 static DMuonErrorCode look_at_file(const char *path) {
   struct stat what;
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO has no writer */
   if (file < 0) {
     DMUON_FAIL(DMUON_ERR_FILE, "the topology file %s cannot be read: %s", path, strerror(errno));
   }

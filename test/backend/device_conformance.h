@@ -452,8 +452,8 @@ static void test_norm(void) {
       /* and dividing by it gives 1/sqrt(35) everywhere */
       array y = array_new(dtype, 35, NAN);
       suite.told->norm = norm;
-      dmuon_copy_matrix args = {5,     7, x.device, 7, dtype, y.device, 7,
-                                dtype, 0, 1,        &suite.told->norm};
+      dmuon_copy_matrix args = {5, 7, x.device,         7, dtype, y.device, 7, dtype,
+                                0, 1, &suite.told->norm};
       must(suite.ops->copy_matrix(suite.queue, &args));
       array_pull(&y);
       for (int64_t i = 0; i < 35; i++)
@@ -475,8 +475,8 @@ static void test_norm(void) {
            dmuon_dtype_name(dtype));
     array y = array_new(dtype, 6, 5), one = array_new(dtype, 6, 1);
     suite.told->norm = zero;
-    dmuon_copy_matrix by_zero = {2,     3, one.device, 3, dtype, y.device, 3,
-                                 dtype, 0, 1,          &suite.told->norm};
+    dmuon_copy_matrix by_zero = {2, 3, one.device,       3, dtype, y.device, 3, dtype,
+                                 0, 1, &suite.told->norm};
     must(suite.ops->copy_matrix(suite.queue, &by_zero));
     array_pull(&y);
     for (int64_t i = 0; i < 6; i++) near(y.value[i], 0, 0);

@@ -21,13 +21,14 @@ test_backend_staged_npall_SOURCES = test/backend/staged.c test/backend/comm_conf
 test_backend_sum_plan_t_SOURCES = test/backend/sum_plan.c src/backend/cuda/sum_plan.c
 test_backend_sum_plan_t_CPPFLAGS = $(AM_CPPFLAGS)
 
+# Which tiles a symmetric product has on a GPU: decided without one.
+check_PROGRAMS += test/backend/blas_tiles.t
+TESTS += test/backend/blas_tiles.t
+CORE_TESTS += test/backend/blas_tiles.t
+test_backend_blas_tiles_t_SOURCES = test/backend/blas_tiles.c src/backend/cuda/blas_tiles.c
+test_backend_blas_tiles_t_CPPFLAGS = $(AM_CPPFLAGS)
+
 # The CUDA backend over the double.
-backend_tiles_tests = test/backend/cuda_tiles.t
-check_PROGRAMS += $(backend_tiles_tests)
-TESTS += $(backend_tiles_tests)
-CORE_TESTS += $(backend_tiles_tests)
-test_backend_cuda_tiles_t_SOURCES = test/backend/cuda_tiles.c src/backend/cuda/blas_tiles.c
-test_backend_cuda_tiles_t_CPPFLAGS = $(AM_CPPFLAGS)
 if DMUON_DOUBLE
 backend_cuda_tests = \
   test/backend/cuda_bits.t \

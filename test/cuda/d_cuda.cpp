@@ -1,7 +1,7 @@
-// An MPI + CUDA code with its own streams and its own memory pool trains a few dense layers, Z3, on GPU
-// pointers: 'work' computes, 'feed' uploads batches, and the host waits for nothing inside a step. The
-// same training with plain loops, on a mesh that computes on the host, must give the same weights (but
-// for the rounding of other sums).
+// An MPI + CUDA code with its own streams and its own memory pool trains a few dense layers, Z3, on
+// GPU pointers: 'work' computes, 'feed' uploads batches, and the host waits for nothing inside a
+// step. The same training with plain loops, on a mesh that computes on the host, must give the same
+// weights (but for the rounding of other sums).
 //
 // Compiled by nvcc its kernels are real; by a C++ compiler they are entered into the test double's
 // table, and the double also checks that nothing blocks.
@@ -44,7 +44,7 @@ enum { SIZE = WIDTH * WIDTH, CELLS = BATCH * WIDTH };
     }                                        \
   } while (0)
 
-// ---- the code's own kernels ------------------------------------------------------------------------
+// ---- the code's own kernels ---------------------------------------------------------------------
 
 struct cells {
   float *x;        // in, out
@@ -116,7 +116,7 @@ static cudaError_t launch(const void *kernel, cells a, cudaStream_t stream) {
   return cudaLaunchKernel(kernel, dim3((unsigned)((a.n + 127) / 128)), dim3(128), args, 0, stream);
 }
 
-// ---- data and start values, the same everywhere ----------------------------------------------------
+// ---- data and start values, the same everywhere -------------------------------------------------
 
 static float wave(int64_t i, int64_t seed) {
   return (float)((i * 7919 + seed * 104729 + i * i % 91) % 1009) / 1009.0f - 0.5f;
@@ -133,7 +133,7 @@ static void start(int layer, float *w) {
   for (int i = 0; i < SIZE; i++) w[i] = wave(i, 5000 + layer) * 0.5f + (i % (WIDTH + 1) == 0);
 }
 
-// ---- on the GPU ------------------------------------------------------------------------------------
+// ---- on the GPU ---------------------------------------------------------------------------------
 
 static int pool_live, pool_calls;
 static void *pool_alloc(void *, size_t bytes, void *stream) {
@@ -302,7 +302,7 @@ static DMuonErrorCode gpu_train(objects *o, machine *m, float *losses) {
   return DMUON_SUCCESS;
 }
 
-// ---- the same with plain loops ---------------------------------------------------------------------
+// ---- the same with plain loops ------------------------------------------------------------------
 
 // c (m x n) = op(a) op(b), k terms
 static void product(int ta, int tb, int m, int n, int k, const float *a, const float *b, float *c) {
@@ -364,6 +364,7 @@ int main(int argc, char **argv) {
   tap_ok(taken > 0, "the library's memory comes from the program's pool");
   if (!code) code = gpu_train(&gpu, &m, losses);
   tap_ok(!code, "training: %s", code ? DMuonErrorGetMessage() : "done");
+  tap_is_int(pool_calls, taken, "steps take nothing from the pool: set-up took it all");
   if (!code) code = get_values(&gpu, on_gpu);
   tap_ok(!code, "the weights are read: %s", code ? DMuonErrorGetMessage() : "done");
   const int gone = !destroy(&gpu);

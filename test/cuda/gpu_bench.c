@@ -1,6 +1,7 @@
-/* What a real GPU does: Newton-Schulz of the library against the plain direct form with cuBLAS products
- * in bf16, in turn on the same matrix; its accuracy; the element loops against the bandwidth of a copy.
- * Each result is one line of JSON on stdout. Not a part of make check: gpu_check.sh runs it.
+/* What a real GPU does: Newton-Schulz of the library against the plain direct form with cuBLAS
+ * products in bf16, in turn on the same matrix; its accuracy; the element loops against the
+ * bandwidth of a copy. Each result is one line of JSON on stdout. Not a part of make check:
+ * gpu_check.sh runs it.
  *
  *   gpu_bench ns ROWSxCOLS... | accuracy [ROWSxCOLS] | loops | nccl */
 #define _POSIX_C_SOURCE 200809L
@@ -61,7 +62,7 @@ static DMuonNewtonSchulz make_ns(DMuonMesh mesh, const char *variant, int dtype)
   return ns;
 }
 
-/* ---- the plain direct form --------------------------------------------------------------------- */
+/* ---- the plain direct form ------------------------------------------------------------------- */
 
 /* Row-major m x n matrices are column-major n x m ones to cuBLAS. */
 typedef struct {
@@ -199,7 +200,7 @@ static int bench_ns(int argc, char **argv) {
   return 0;
 }
 
-/* ---- accuracy ---------------------------------------------------------------------------------- */
+/* ---- accuracy -------------------------------------------------------------------------------- */
 
 static double distance(int64_t n, const double *x, const double *y) {
   double sum = 0;
@@ -264,7 +265,7 @@ static int bench_accuracy(int m, int n) {
   return wrong != 0;
 }
 
-/* ---- element loops ----------------------------------------------------------------------------- */
+/* ---- element loops --------------------------------------------------------------------------- */
 
 enum { ELEMENTS = 1 << 26, LAUNCHES = 20 };
 
@@ -401,7 +402,7 @@ static int bench_loops(void) {
   return 0;
 }
 
-/* ---- NCCL with one rank ------------------------------------------------------------------------ */
+/* ---- NCCL with one rank ---------------------------------------------------------------------- */
 
 static void await_nccl(ncclComm_t comm) {
   ncclResult_t state = ncclInProgress;

@@ -1,5 +1,5 @@
-/* The real GPU against the conformance suite of the seam, with symmetric products whole and in tiles.
- * Not a part of make check: gpu_check.sh runs it. */
+/* The real GPU against the conformance suite of the seam, with symmetric products whole and in
+ * tiles. Not a part of make check: gpu_check.sh runs it. */
 #include "config.h"
 
 #include "device_conformance.h"

@@ -21,6 +21,10 @@ row() {
   reference=$(result parameter_hash)
   row 4 "adamw: the host's bits" -optimizer adamw -dmuon_replicate 2
   row 4 "adamw in equal parts: the host's bits" -optimizer adamw -sharded -adamw sharded -dmuon_replicate 2
+  train 4 $base -optimizer adamw -sharded -reduce_each -dmuon_replicate 2
+  reference=$(result parameter_hash)
+  row 4 "adamw, reduced after each of 3 passes: the host's bits" -optimizer adamw -sharded -reduce_each \
+    -dmuon_replicate 2
 
   for ranks in 1 2 3 4 5 6 7 8; do
     case $ranks in
@@ -50,7 +54,19 @@ row() {
     row $ranks "sharded, rank 0 owns all" -sharded -dmuon_owner_strategy rank0 $mesh
     row $ranks "partial sums along a tree" -dmuon_reduce_fanin 1 $mesh
     row $ranks "staged through the host" -sharded $mesh -dmuon_device cuda:staged
+    row $ranks "replicated, invariants checked" -dmuon_check_invariants 1 $mesh
+    row $ranks "sharded, invariants checked" -sharded -dmuon_check_invariants 1 $mesh
   done
+
+  # The passes of a step added up by their owners: other bits, the same ones in every mode.
+  train 4 $base -dmuon_device cuda -sharded -reduce_each -dmuon_replicate 2
+  point $? "reduced after every pass"
+  once=$reference reference=$(result parameter_hash)
+  [ -n "$reference" ] && [ "$reference" != "$once" ]
+  point $? "which is another result"
+  row 4 "reduced after every pass, z2, all replicas" -sharded -reduce_each -z2 -dmuon_replicate 4
+  row 4 "reduced after every pass, asynchronous, invariants checked" -sharded -reduce_each \
+    -dmuon_replicate 2 -dmuon_replicate_async 1 -dmuon_check_invariants 1
 
   train 2 $base -dmuon_device cuda -dtype bf16
   reference=$(result parameter_hash)

@@ -50,7 +50,10 @@ static DMuonErrorCode check_place(dmuon_cuda_device *device, const void *ptr, co
 static DMuonErrorCode check_pointer(dmuon_cuda_device *device, const void *ptr, int64_t bytes) {
   if (!ptr || bytes <= 0) return DMUON_SUCCESS;
   DMUON_TRY(check_place(device, ptr, "pointer"));
-  DMUON_TRY(check_place(device, (const char *)ptr + bytes - 1, "the last byte of an array"));
+  if (check_place(device, (const char *)ptr + bytes - 1, "the last byte"))
+    DMUON_FAIL(DMUON_ERR_ARGUMENT,
+               "an array of %lld bytes at %p reaches beyond the memory that begins there",
+               (long long)bytes, ptr);
   return DMUON_SUCCESS;
 }
 
