@@ -26,6 +26,8 @@ static void lack(int rank) {
   facts[rank].is_missing = 1;
 }
 
+#define REMEDY "; bind gpu, device cuda:ordinal=N or CUDA_VISIBLE_DEVICES give each its own"
+
 static void share(int a, int b) {
   facts[b] = facts[a];
 }
@@ -65,13 +67,13 @@ int main(void) {
   share(2, 7);
   tap_ok(is(flat, 0, DMUON_TRANSPORT_SHARED,
             "staged through host memory: ranks 2 and 7 share "
-            "GPU-ab000000-0000-0000-0000-000000000003"),
+            "GPU-ab000000-0000-0000-0000-000000000003" REMEDY),
          "two of a communicator on one GPU");
   tap_ok(is(grid, 0, DMUON_TRANSPORT_OWN, ""), "two that no axis joins may share one");
   share(1, 5);
   tap_ok(is(grid, 0, DMUON_TRANSPORT_SHARED,
             "staged through host memory: ranks 1 and 5 share "
-            "GPU-ab000000-0000-0000-0000-000000000002"),
+            "GPU-ab000000-0000-0000-0000-000000000002" REMEDY),
          "on the replicate axis");
   reset();
   share(3, 4);
@@ -81,7 +83,7 @@ int main(void) {
   rank_at[1] = 3, rank_at[4] = 6; /* beside 4 now */
   tap_ok(is(cube, 0, DMUON_TRANSPORT_SHARED,
             "staged through host memory: ranks 3 and 4 share "
-            "GPU-ab000000-0000-0000-0000-000000000004"),
+            "GPU-ab000000-0000-0000-0000-000000000004" REMEDY),
          "places decide, not numbers");
   return tap_done();
 }
