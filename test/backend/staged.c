@@ -4,6 +4,7 @@
 
 #include "backend/host/host.h"
 #include "comm_conformance.h"
+#include "left_to_mpi.h"
 
 static void run(const char *mode, int deferred) {
   static dmuon_context context;
