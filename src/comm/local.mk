@@ -7,6 +7,7 @@ libdmuon_core_la_SOURCES += \
   src/comm/bootstrap_cache.c \
   src/comm/bootstrap_link.c src/comm/bootstrap_link.h \
   src/comm/bootstrap_process.c src/comm/bootstrap_process.h \
+  src/comm/check.h \
   src/comm/comm.h \
   src/comm/count.h \
   src/comm/module.h \

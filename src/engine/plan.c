@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "comm/count.h"
 
 static const struct {
   const char *name;
@@ -49,21 +50,13 @@ static dmuon_flow flow_of(int64_t operations, int64_t payload, DMuonDType dtype)
   return (dmuon_flow){operations, payload, payload * (int64_t)dmuon_dtype_bytes(dtype)};
 }
 
-/* Of the segments, what others root. */
 static dmuon_flow of_others(int64_t operations, const dmuon_segment *segments, int count, int rank,
                             DMuonDType dtype) {
-  int64_t payload = 0;
-  for (int i = 0; i < count; i++)
-    if (segments[i].root != rank) payload += segments[i].payload;
-  return flow_of(operations, payload, dtype);
+  return flow_of(operations, dmuon_count_segments(rank, count, segments), dtype);
 }
 
 static dmuon_flow of_moves(const dmuon_bundle *bundle, int rank) {
-  int64_t payload = 0;
-  for (int i = 0; i < bundle->move_count; i++)
-    if (bundle->moves[i].to == rank && bundle->moves[i].from != rank)
-      payload += bundle->moves[i].payload;
-  return flow_of(1, payload, bundle->dtype);
+  return flow_of(1, dmuon_count_moves(rank, bundle->move_count, bundle->moves), bundle->dtype);
 }
 
 dmuon_traffic dmuon_plan_once(const dmuon_plan *plan, int index) {

@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/sum_plan.h"
 #include "comm/agree.h"
+#include "comm/check.h"
 #include "comm/count.h"
 
 enum {
@@ -204,16 +205,7 @@ DMuonErrorCode dmuon_cuda_comm_check(dmuon_cuda_comm *comm, const char *name, in
 DMuonErrorCode dmuon_cuda_comm_check_segments(dmuon_cuda_comm *comm, const char *name, int count,
                                               const dmuon_segment *segments) {
   DMUON_TRY(dmuon_cuda_comm_check(comm, name, 0));
-  if (count && !segments)
-    DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: no table of %d segments", name, count);
-  for (int i = 0; i < count; i++) {
-    const dmuon_segment *s = &segments[i];
-    if (s->root < 0 || s->root >= comm->base.size || s->offset < 0 || s->count < 0)
-      DMUON_FAIL(DMUON_ERR_INTERNAL,
-                 "%s: segment %d has root %d of [0,%d), offset %lld, count %lld", name, i, s->root,
-                 comm->base.size, (long long)s->offset, (long long)s->count);
-  }
-  return DMUON_SUCCESS;
+  return dmuon_check_segments(name, comm->base.size, count, segments);
 }
 
 /* Every operation is one group of NCCL, or several with kernels between them; operations of

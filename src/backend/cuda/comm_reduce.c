@@ -10,6 +10,7 @@
  * root, then chunk 1, so that memory is a few chunks and all ranks agree on every message. Here is
  * the first way, and the beginning and end of all; the others are in files of their own. */
 #include "backend/cuda/comm_reduction.h"
+#include "comm/check.h"
 #include "comm/count.h"
 
 /* Bare contributions: a place for each position (the root's own needs one where NCCL adds), then
@@ -136,13 +137,6 @@ static DMuonErrorCode reduce(dmuon_reduction *r) {
   return DMUON_SUCCESS;
 }
 
-static DMuonErrorCode check_sum(DMuonDType dtype) {
-  if (dtype != DMUON_FLOAT32 && dtype != DMUON_FLOAT64)
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "sums are kept in fp32 or fp64, not in %s",
-               dmuon_dtype_name(dtype));
-  return DMUON_SUCCESS;
-}
-
 DMuonErrorCode dmuon_cuda_reduce_segments(dmuon_queue *queue, dmuon_comm *base,
                                           const dmuon_reduce *args) {
   dmuon_cuda_comm *comm = dmuon_cuda_comm_of(base);
@@ -158,7 +152,7 @@ DMuonErrorCode dmuon_cuda_reduce_segments(dmuon_queue *queue, dmuon_comm *base,
                        .prescale = args->prescale,
                        .divisor = args->divisor};
   DMUON_TRY(dmuon_cuda_comm_check_segments(comm, r.name, r.segment_count, r.segments));
-  DMUON_TRY(check_sum(args->sum_dtype));
+  DMUON_TRY(dmuon_check_sum(args->sum_dtype));
   const int previous = dmuon_cuda_enter(comm->device);
   DMuonErrorCode code = reduce(&r);
   dmuon_cuda_leave(comm->device, previous);
@@ -196,7 +190,7 @@ DMuonErrorCode dmuon_cuda_all_reduce(dmuon_queue *queue, dmuon_comm *base, int64
                        .sum_dtype = dtype,
                        .divisor = 1};
   DMUON_TRY(dmuon_cuda_comm_check(comm, r.name, 0));
-  DMUON_TRY(check_sum(dtype));
+  DMUON_TRY(dmuon_check_sum(dtype));
   /* In place: what a rank adds up lies where its own contribution to it did, which nobody needs any
    * more; and nobody's contribution to anything else lies there. */
   const dmuon_segment own = dmuon_part(base->size, count, r.segment_count > 1 ? base->rank : 0);

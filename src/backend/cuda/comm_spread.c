@@ -2,6 +2,7 @@
  * from one rank to another by sends and receives; on one rank by a copy on the queue. Each is one
  * group of calls. */
 #include "backend/cuda/cuda.h"
+#include "comm/check.h"
 #include "comm/count.h"
 
 /* An operation on a queue, its device being current meanwhile. */
@@ -85,14 +86,8 @@ static DMuonErrorCode stay(const scope *s, const dmuon_move *move, DMuonDType dt
 }
 
 static DMuonErrorCode check_moves(const scope *s, int count, const dmuon_move *moves) {
-  const int size = s->comm->base.size;
   DMUON_TRY(dmuon_cuda_comm_check(s->comm, s->name, 0));
-  if (count && !moves) DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: no table of %d pieces", s->name, count);
-  for (int i = 0; i < count; i++)
-    if (moves[i].from < 0 || moves[i].from >= size || moves[i].to < 0 || moves[i].to >= size)
-      DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: piece %d goes from rank %d to %d of [0,%d)", s->name, i,
-                 moves[i].from, moves[i].to, size);
-  return DMUON_SUCCESS;
+  return dmuon_check_moves(s->name, s->comm->base.size, count, moves);
 }
 
 static DMuonErrorCode move(const scope *s, int count, const dmuon_move *moves, DMuonDType dtype,

@@ -3,6 +3,7 @@
 #include "backend/host/comm_operation.h"
 
 #include "backend/host/host.h"
+#include "comm/count.h"
 
 enum {
   DEFAULT_FANIN = 32,
@@ -136,14 +137,8 @@ dmuon_segment dmuon_host_segment(const host_operation *operation, int size, int 
                            .payload = operation->moves[i].payload};
   dmuon_segment segment = {.root = operation->root, .count = operation->count};
   if (operation->kind != HOST_GATHER && operation->kind != HOST_SCATTER &&
-      operation->segment_count > 1) {
-    /* Parts of equal size over the ranks, the last ones smaller or empty. */
-    int64_t part = (operation->count + size - 1) / size;
-    segment.root = i;
-    segment.offset = part * i < operation->count ? part * i : operation->count;
-    segment.count = operation->count - segment.offset;
-    if (segment.count > part) segment.count = part;
-  }
+      operation->segment_count > 1)
+    return dmuon_part(size, operation->count, i);
   segment.payload = segment.count;
   return segment;
 }
@@ -232,8 +227,7 @@ static void count(host_comm *comm) {
         break;
     }
   }
-  comm->base.counters.operations++;
-  comm->base.counters.bytes += elements * (int64_t)dmuon_dtype_bytes(operation->in_dtype);
+  dmuon_count(&comm->base, elements, operation->in_dtype);
 }
 
 static DMuonErrorCode advance_item(host_comm *comm, host_slot *slot) {

@@ -3,6 +3,7 @@
 #include "backend/host/comm_operation.h"
 
 #include "backend/host/host.h"
+#include "comm/check.h"
 #include "comm/count.h"
 
 _Static_assert(sizeof(host_operation) <= DMUON_HOST_TASK_BYTES,
@@ -60,8 +61,7 @@ static DMuonErrorCode host_gather_segments(dmuon_queue *queue, dmuon_comm *comm,
                               .segments = segments,
                               .out = buffer,
                               .in_dtype = dtype};
-  if (segment_count && !segments)
-    DMUON_FAIL(DMUON_ERR_INTERNAL, "gathering segments: no table of %d segments", segment_count);
+  DMUON_TRY(dmuon_check_table(operation.name, segment_count, segments, "segments"));
   return issue(queue, &operation);
 }
 
@@ -78,12 +78,8 @@ static DMuonErrorCode host_reduce_segments(dmuon_queue *queue, dmuon_comm *comm,
                               .sum_dtype = args->sum_dtype,
                               .prescale = args->prescale,
                               .divisor = args->divisor};
-  if (args->segment_count && !args->segments)
-    DMUON_FAIL(DMUON_ERR_INTERNAL, "reducing segments: no table of %d segments",
-               args->segment_count);
-  if (args->sum_dtype != DMUON_FLOAT32 && args->sum_dtype != DMUON_FLOAT64)
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "sums are kept in fp32 or fp64, not in %s",
-               dmuon_dtype_name(args->sum_dtype));
+  DMUON_TRY(dmuon_check_table(operation.name, args->segment_count, args->segments, "segments"));
+  DMUON_TRY(dmuon_check_sum(args->sum_dtype));
   return issue(queue, &operation);
 }
 
@@ -98,8 +94,7 @@ static DMuonErrorCode host_move_segments(dmuon_queue *queue, dmuon_comm *comm, i
                               .in = in,
                               .out = out,
                               .in_dtype = dtype};
-  if (move_count && !moves)
-    DMUON_FAIL(DMUON_ERR_INTERNAL, "moving segments: no table of %d pieces", move_count);
+  DMUON_TRY(dmuon_check_table(operation.name, move_count, moves, "pieces"));
   return issue(queue, &operation);
 }
 
@@ -128,9 +123,7 @@ static DMuonErrorCode host_all_reduce(dmuon_queue *queue, dmuon_comm *base, int6
                               .in_dtype = dtype,
                               .sum_dtype = dtype,
                               .divisor = 1};
-  if (dtype != DMUON_FLOAT32 && dtype != DMUON_FLOAT64)
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "sums are kept in fp32 or fp64, not in %s",
-               dmuon_dtype_name(dtype));
+  DMUON_TRY(dmuon_check_sum(dtype));
   /* In place: a chunk of out is written after this rank's contribution to it was read, and nobody
    * else's contribution lies there. */
   int own = operation.segment_count > 1 ? base->rank : 0;

@@ -2,6 +2,7 @@
  * with it, and what is copied back. The association of sums is the host's, element by element, so
  * the rounds do not show in the bits. */
 #include "backend/staged/comm_state.h"
+#include "comm/check.h"
 #include "comm/count.h"
 
 /* count elements of a device's array from `offset` on, to or from an area. */
@@ -34,20 +35,6 @@ static DMuonErrorCode done(staged_comm *comm, DMuonErrorCode code, int64_t eleme
 
 static int64_t segment_count_of(const void *table, int i) {
   return ((const dmuon_segment *)table)[i].count;
-}
-
-static DMuonErrorCode check_segments(const staged_comm *comm, const char *name, int count,
-                                     const dmuon_segment *segments) {
-  if (count && !segments)
-    DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: no table of %d segments", name, count);
-  for (int i = 0; i < count; i++)
-    if (segments[i].root < 0 || segments[i].root >= comm->base.size || segments[i].offset < 0 ||
-        segments[i].count < 0)
-      DMUON_FAIL(DMUON_ERR_INTERNAL,
-                 "%s: segment %d has root %d of [0,%d), offset %lld, count %lld", name, i,
-                 segments[i].root, comm->base.size, (long long)segments[i].offset,
-                 (long long)segments[i].count);
-  return DMUON_SUCCESS;
 }
 
 /* The round's pieces where they lie in the areas. */
@@ -85,7 +72,7 @@ static DMuonErrorCode spread_round(staged_comm *comm, dmuon_queue *queue,
 static DMuonErrorCode spread(staged_comm *comm, dmuon_queue *queue, const char *name, int count,
                              const dmuon_segment *segments, DMuonDType dtype, void *buffer) {
   staged_rounds rounds;
-  DMUON_TRY(check_segments(comm, name, count, segments));
+  DMUON_TRY(dmuon_check_segments(name, comm->base.size, count, segments));
   DMUON_TRY(dmuon_staged_open(comm, name, 0));
   if (comm->base.size == 1) return DMUON_SUCCESS;
   dmuon_staged_begin(&rounds, dtype, dtype);
@@ -155,10 +142,8 @@ static DMuonErrorCode reduce_round(staged_comm *comm, dmuon_queue *queue,
 static DMuonErrorCode reduce(staged_comm *comm, dmuon_queue *queue, const dmuon_reduce *args) {
   const char *name = "reducing segments";
   staged_rounds rounds;
-  DMUON_TRY(check_segments(comm, name, args->segment_count, args->segments));
-  if (args->sum_dtype != DMUON_FLOAT32 && args->sum_dtype != DMUON_FLOAT64)
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "sums are kept in fp32 or fp64, not in %s",
-               dmuon_dtype_name(args->sum_dtype));
+  DMUON_TRY(dmuon_check_segments(name, comm->base.size, args->segment_count, args->segments));
+  DMUON_TRY(dmuon_check_sum(args->sum_dtype));
   DMUON_TRY(dmuon_staged_open(comm, name, 0));
   dmuon_staged_begin(&rounds, args->in_dtype, args->sum_dtype);
   while (dmuon_staged_next(&rounds, args->segment_count, segment_count_of, args->segments)) {
@@ -197,9 +182,7 @@ static DMuonErrorCode add_everywhere(staged_comm *comm, dmuon_queue *queue, int6
 DMuonErrorCode dmuon_staged_all_reduce(dmuon_queue *queue, dmuon_comm *base, int64_t count,
                                        DMuonDType dtype, void *buffer) {
   staged_comm *comm = staged_of(base);
-  if (dtype != DMUON_FLOAT32 && dtype != DMUON_FLOAT64)
-    DMUON_FAIL(DMUON_ERR_UNSUPPORTED, "sums are kept in fp32 or fp64, not in %s",
-               dmuon_dtype_name(dtype));
+  DMUON_TRY(dmuon_check_sum(dtype));
   DMuonErrorCode code = add_everywhere(comm, queue, count, dtype, buffer);
   dmuon_staged_close(comm);
   DMUON_TRY(code);
@@ -213,17 +196,6 @@ DMuonErrorCode dmuon_staged_all_reduce(dmuon_queue *queue, dmuon_comm *base, int
 static int64_t move_count_of(const void *table, int i) {
   const dmuon_move *move = (const dmuon_move *)table + i;
   return move->from == move->to ? 0 : move->count;
-}
-
-static DMuonErrorCode check_moves(const staged_comm *comm, const char *name, int count,
-                                  const dmuon_move *moves) {
-  const int size = comm->base.size;
-  if (count && !moves) DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: no table of %d pieces", name, count);
-  for (int i = 0; i < count; i++)
-    if (moves[i].from < 0 || moves[i].from >= size || moves[i].to < 0 || moves[i].to >= size)
-      DMUON_FAIL(DMUON_ERR_INTERNAL, "%s: piece %d goes from rank %d to %d of [0,%d)", name, i,
-                 moves[i].from, moves[i].to, size);
-  return DMUON_SUCCESS;
 }
 
 static DMuonErrorCode stay(const staged_comm *comm, dmuon_queue *queue, int count,
@@ -271,7 +243,7 @@ static DMuonErrorCode move(staged_comm *comm, dmuon_queue *queue, int count,
                            const dmuon_move *moves, DMuonDType dtype, const void *in, void *out) {
   const char *name = "moving segments";
   staged_rounds rounds;
-  DMUON_TRY(check_moves(comm, name, count, moves));
+  DMUON_TRY(dmuon_check_moves(name, comm->base.size, count, moves));
   DMUON_TRY(dmuon_staged_open(comm, name, 0));
   dmuon_staged_begin(&rounds, dtype, dtype);
   while (dmuon_staged_next(&rounds, count, move_count_of, moves)) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/trace/device_state.h"
+#include "comm/count.h"
 
 static trace_device *device_of(dmuon_comm *comm) {
   return (trace_device *)(void *)comm->device;
@@ -91,16 +92,7 @@ static DMuonErrorCode piece(dmuon_queue *queue, int64_t from, int64_t to, int64_
 
 /* Alone, payload is counted here, as if all went well. */
 static void count(dmuon_comm *comm, int64_t elements, DMuonDType dtype) {
-  if (inner_of(comm)) return;
-  comm->counters.operations++;
-  comm->counters.bytes += elements * (int64_t)dmuon_dtype_bytes(dtype);
-}
-
-static int64_t payload_of_others(const dmuon_comm *comm, int count, const dmuon_segment *segments) {
-  int64_t elements = 0;
-  for (int i = 0; i < count; i++)
-    if (segments[i].root != comm->rank) elements += segments[i].payload;
-  return elements;
+  if (!inner_of(comm)) dmuon_count(comm, elements, dtype);
 }
 
 /* What a call on the inner device is passed on to: its queue, or NULL. */
@@ -121,7 +113,7 @@ static DMuonErrorCode trace_gather_segments(dmuon_queue *queue, dmuon_comm *comm
       if ((s->root == comm->rank) != !is_write) continue;
       DMUON_TRY(touch(queue, buffer, s->offset, s->count, dtype, is_write, s->count - s->payload));
     }
-  count(comm, payload_of_others(comm, segment_count, segments), dtype);
+  count(comm, dmuon_count_segments(comm->rank, segment_count, segments), dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner)
     DMUON_TRY(inner_of(comm)->gather_segments(inner, comm, segment_count, segments, dtype, buffer));
@@ -145,7 +137,8 @@ static DMuonErrorCode trace_reduce_segments(dmuon_queue *queue, dmuon_comm *comm
     if (s->root == comm->rank) mine += s->count;
   }
   DMUON_TRY(touch(queue, args->out, 0, mine, args->sum_dtype, 1, 0));
-  count(comm, payload_of_others(comm, args->segment_count, args->segments), args->in_dtype);
+  count(comm, dmuon_count_segments(comm->rank, args->segment_count, args->segments),
+        args->in_dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner) DMUON_TRY(inner_of(comm)->reduce_segments(inner, comm, args));
   return DMUON_SUCCESS;
@@ -162,13 +155,10 @@ static DMuonErrorCode trace_move_segments(dmuon_queue *queue, dmuon_comm *comm, 
     if (m->from == comm->rank)
       DMUON_TRY(touch(queue, in, m->in_offset, m->count, dtype, 0, m->count - m->payload));
   }
-  int64_t elements = 0;
-  for (int i = 0; i < move_count; i++) {
-    if (moves[i].to != comm->rank) continue;
-    DMUON_TRY(touch(queue, out, moves[i].out_offset, moves[i].count, dtype, 1, 0));
-    if (moves[i].from != comm->rank) elements += moves[i].payload;
-  }
-  count(comm, elements, dtype);
+  for (int i = 0; i < move_count; i++)
+    if (moves[i].to == comm->rank)
+      DMUON_TRY(touch(queue, out, moves[i].out_offset, moves[i].count, dtype, 1, 0));
+  count(comm, dmuon_count_moves(comm->rank, move_count, moves), dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner)
     DMUON_TRY(inner_of(comm)->move_segments(inner, comm, move_count, moves, dtype, in, out));
@@ -194,8 +184,7 @@ static DMuonErrorCode trace_all_reduce(dmuon_queue *queue, dmuon_comm *comm, int
   DMUON_TRY(piece(queue, -1, -1, 0, elements));
   DMUON_TRY(touch(queue, buffer, 0, elements, dtype, 0, 0));
   DMUON_TRY(touch(queue, buffer, 0, elements, dtype, 1, 0));
-  count(comm, comm->size > 1 ? elements - elements / comm->size : 0, dtype); /* there */
-  count(comm, comm->size > 1 ? elements - elements / comm->size : 0, dtype); /* and back */
+  if (!inner_of(comm)) dmuon_count_all_reduce(comm, elements, dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner) DMUON_TRY(inner_of(comm)->all_reduce(inner, comm, elements, dtype, buffer));
   return DMUON_SUCCESS;
@@ -208,7 +197,7 @@ static DMuonErrorCode trace_gather(dmuon_queue *queue, dmuon_comm *comm, int roo
   DMUON_TRY(piece(queue, root, -1, 0, elements));
   DMUON_TRY(touch(queue, in, 0, elements, dtype, 0, 0));
   if (root == comm->rank) DMUON_TRY(touch(queue, out, 0, elements * comm->size, dtype, 1, 0));
-  count(comm, root == comm->rank ? elements * (comm->size - 1) : elements, dtype);
+  count(comm, dmuon_count_parts(comm->rank, comm->size, root, elements), dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner) DMUON_TRY(inner_of(comm)->gather(inner, comm, root, elements, dtype, in, out));
   return DMUON_SUCCESS;
@@ -221,7 +210,7 @@ static DMuonErrorCode trace_scatter(dmuon_queue *queue, dmuon_comm *comm, int ro
   DMUON_TRY(piece(queue, root, -1, 0, elements));
   if (root == comm->rank) DMUON_TRY(touch(queue, in, 0, elements * comm->size, dtype, 0, 0));
   DMUON_TRY(touch(queue, out, 0, elements, dtype, 1, 0));
-  count(comm, root == comm->rank ? elements * (comm->size - 1) : elements, dtype);
+  count(comm, dmuon_count_parts(comm->rank, comm->size, root, elements), dtype);
   dmuon_queue *inner = inner_queue(queue);
   if (inner) DMUON_TRY(inner_of(comm)->scatter(inner, comm, root, elements, dtype, in, out));
   return DMUON_SUCCESS;
