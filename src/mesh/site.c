@@ -100,7 +100,7 @@ static DMuonErrorCode share(DMuonMesh mesh, const int *node, int given, dmuon_ma
     code = dmuon_summary_decode(memory, data, bytes, machine);
     code = dmuon_mesh_agree_error(mesh, looking, code);
   }
-  if (code < 200) dmuon_memory_free(data); /* a message given up may still come in */
+  dmuon_memory_free(data);
   DMUON_TRY(code);
   return DMUON_SUCCESS;
 }
@@ -202,7 +202,7 @@ DMuonErrorCode dmuon_site_find_gpus(DMuonMesh mesh, dmuon_site *site) {
     DMUON_TRY(dmuon_mesh_agree_error(mesh, looking, code));
     code = gather_gpus(mesh, site, said);
     if (!code) take_gpus(site, said);
-    if (code < 200) dmuon_memory_free(said); /* a message given up may still come in */
+    dmuon_memory_free(said);
     DMUON_TRY(code);
   }
   /* A description stands for what is not here. */

@@ -217,7 +217,7 @@ DMuonErrorCode dmuon_partition_make_plan(DMuonPartition part) {
             .memory = &part->object.context->memory,
             .count = part->model->registry.param_count};
   DMuonErrorCode code = make_plan(&w);
-  if (code < 200) dmuon_memory_free(w.fixed); /* a message given up may still come in */
+  dmuon_memory_free(w.fixed);
   dmuon_memory_free(w.items);
   dmuon_memory_free(w.meshes);
   if (code) {
